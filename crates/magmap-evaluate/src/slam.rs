@@ -17,7 +17,7 @@ use magmap::config::{Config, Mapped};
 use magmap::field::map::FieldMap;
 use magmap::field::model::FieldModel;
 use magmap::slam::{
-    DRIFT, IRON, LATENCY, PlanePose, Prior, SCALE, Shared, Smoother, chain, local_hyperparameters, moved, plane_pose,
+    DRIFT, IRON, LATENCY, PlanePose, Prior, SCALE, Smoother, chain, local_hyperparameters, moved, plane_pose,
 };
 use magmap::store::Database;
 use magmap_tools::locate::CHI_SQUARED_95;
@@ -68,12 +68,7 @@ impl TruePath {
     pub fn run(&self, errors: OdometryErrors, seed: u64) -> anyhow::Result<Run> {
         let Drive { observations, field, .. } = &self.drive;
         let truth: Vec<PlanePose> = observations.iter().map(plane_pose).collect();
-        let mut links = chain(observations);
-        errors.apply(&mut links, seed);
-        let mut odometry = vec![truth[0]];
-        for link in &links[1..] {
-            odometry.push(link.follow(&odometry[odometry.len() - 1], &Shared::zeros()));
-        }
+        let odometry = errors.odometry(observations, seed);
         let by_odometry = moved(observations, &odometry);
         let prior = match field {
             Some(field) => Prior::new(*field, NOISE),
@@ -83,8 +78,10 @@ impl TruePath {
                 Prior::learnt(&config.slam, config.vector.hard_iron, &learnt).context("no batch was learnt")?
             }
         };
+        let links = chain(&by_odometry);
+        drop(by_odometry);
         let start = Instant::now();
-        let mut smoother = Smoother::new(prior, truth[0], chain(&by_odometry));
+        let mut smoother = Smoother::new(prior, truth[0], links);
         smoother.run().ok().context("the smoother failed")?;
         let covariances = smoother.covariances_of_shape().ok().context("the smoother failed")?;
         let seconds = start.elapsed().as_secs_f64();

@@ -1,6 +1,7 @@
 //! Simulated errors of odometry.
 
-use magmap::slam::Link;
+use magmap::sensing::reading::Observation;
+use magmap::slam::{PlanePose, Shared, chain, plane_pose};
 use nalgebra::Vector2;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
@@ -37,8 +38,9 @@ impl OdometryErrors {
         Self { scale: 0.0, drift: 0.005, forward: after_a_metre, heading: after_a_metre, sideways: 0.01, slip: 0.0 }
     }
 
-    /// The chain as odometry with such errors measures it.
-    pub(super) fn apply(&self, links: &mut [Link], seed: u64) {
+    /// Where these observations are by odometry with such errors, from the first on.
+    pub(super) fn odometry(&self, observations: &[Observation], seed: u64) -> Vec<PlanePose> {
+        let mut links = chain(observations);
         let mut random = ChaCha8Rng::seed_from_u64(seed);
         let mut normal = || -> f64 { StandardNormal.sample(&mut random) };
         let (scale, drift) = (1.0 + self.scale * normal(), self.drift * normal());
@@ -52,5 +54,10 @@ impl OdometryErrors {
         if let Some(link) = links.get_mut(third) {
             link.movement.x += self.slip;
         }
+        let mut odometry: Vec<PlanePose> = observations.iter().take(1).map(plane_pose).collect();
+        for link in links.iter().skip(1) {
+            odometry.push(link.follow(&odometry[odometry.len() - 1], &Shared::zeros()));
+        }
+        odometry
     }
 }
