@@ -58,8 +58,8 @@ pub struct Estimate {
     pub length_ratio: f64,
     /// Drift of the heading of odometry, in radians per metre: positive where it turns too little to the left.
     pub drift: f64,
-    /// Time by which the stamps of readings are late, in seconds.
-    pub latency: f64,
+    /// Time by which the stamps of readings are late, in seconds, and its standard deviation.
+    pub latency: [f64; 2],
     /// Hard iron of the sensor, in microtesla.
     pub hard_iron: [f64; 3],
     /// Where the path came back to places where it was before.
@@ -198,7 +198,7 @@ impl PathEstimator {
             covariances: smoother.covariances_of_shape().map_err(|_| Error::NoSolution)?,
             length_ratio: smoother.length_ratio(),
             drift: shared[DRIFT],
-            latency: shared[LATENCY],
+            latency: [shared[LATENCY], smoother.latency_deviation().map_err(|_| Error::NoSolution)?],
             hard_iron: shared.fixed_rows::<3>(IRON).into_owned().into(),
             revisits: smoother.revisits().map_err(|_| Error::NoSolution)?,
         })

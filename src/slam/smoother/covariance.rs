@@ -59,6 +59,17 @@ impl Smoother {
         Ok(covariance)
     }
 
+    /// Standard deviation of the latency of the readings, in seconds, when the whole path has been estimated.
+    ///
+    /// # Errors
+    /// As [`covariances`](Self::covariances).
+    pub fn latency_deviation(&self) -> Result<f64, NotPositiveDefinite> {
+        let mut right = self.right_hand_side(vec![Vector3::zeros(); self.poses.len()]);
+        right.shared[LATENCY] = 1.0;
+        let [solution] = self.solve(&Window::free(), [right])?;
+        Ok(solution.shared[LATENCY].sqrt())
+    }
+
     /// Covariance of the last pose given the first of the window, if the path is not stretched.
     pub(super) fn covariance_of_last_in(&self, window: &Window) -> Result<Matrix3<f64>, NotPositiveDefinite> {
         let count = self.poses.len() - self.segments[window.first].first;

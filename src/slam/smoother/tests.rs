@@ -226,6 +226,8 @@ fn the_elimination_of_poses_and_fields_is_a_dense_solution() {
     let last = smoother.covariance_of_last_in(&Window::whole()).unwrap();
     assert!((last - covariances[covariances.len() - 1]).amax() < 1e-9 * last.amax(), "{last}");
     let latency = 3 * smoother.poses.len() + LATENCY;
+    let (deviation, expected) = (smoother.latency_deviation().unwrap(), inverse[(latency, latency)].sqrt());
+    assert!((deviation - expected).abs() < 1e-5 * expected, "{deviation} {expected}");
     for (index, covariance) in covariances.iter().enumerate() {
         let velocity = smoother.links[index].velocity_in_map(&smoother.poses[index]);
         let change = DMatrix::from_fn(3, inverse.nrows(), |axis, unknown| match unknown.checked_sub(3 * index) {
