@@ -24,8 +24,7 @@ mod tridiagonal;
 
 pub use basis::FieldPrior;
 pub use chain::{
-    DRIFT, IRON, LATENCY, Link, MEAN, OdometryNoise, PlanePose, SCALE, SHARED, Shared, chain, moved, plane_pose,
-    wrapped,
+    DELAY, DRIFT, IRON, Link, MEAN, OdometryNoise, PlanePose, SCALE, SHARED, Shared, chain, moved, plane_pose, wrapped,
 };
 pub use estimate::{Error, Estimate, LocalHyperparameters, PathEstimator, Tracked, estimate, local_hyperparameters};
 pub use prior::Prior;

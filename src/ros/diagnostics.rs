@@ -166,11 +166,11 @@ impl Diagnostics {
 
 fn path_values(path: &CorrectedPath) -> Vec<KeyValue> {
     let mut values = vec![value("corrected path", path)];
-    if let Some(Tracked { covariance, drift, latency, .. }) = &path.tracked {
+    if let Some(Tracked { covariance, drift, delay, .. }) = &path.tracked {
         values.extend([
             value("standard deviation of the place", format!("{:.3} m", (covariance.m11 + covariance.m22).sqrt())),
             value("drift of odometry", format!("{drift:+.4} rad/m")),
-            value("latency of readings", format!("{latency:+.3} s")),
+            value("delay of readings", format!("{delay:+.3} s")),
         ]);
     }
     values

@@ -3,8 +3,8 @@
 //! The movement between neighbours, seen from the heading of the first, differs from that of odometry by noise, and by a scale and a drift
 //! that stay the same for the whole path.
 //!
-//! Stamps of readings may be late. The poses of the chain are those where the sensor was when it measured; with a latency of τ they are, to
-//! first order, those of the stamps less τ times the velocity by odometry. So the latency changes the movements by odometry, as its scale and
+//! Stamps of readings may be late. The poses of the chain are those where the sensor was when it measured; with a delay of τ they are, to
+//! first order, those of the stamps less τ times the velocity by odometry. So the delay changes the movements by odometry, as its scale and
 //! drift do, and only where the velocity changes.
 
 use std::f64::consts::{PI, TAU};
@@ -19,7 +19,7 @@ pub type PlanePose = Vector3<f64>;
 /// Number of unknowns that the whole path shares.
 pub const SHARED: usize = 9;
 
-/// Unknowns that the whole path shares: scale of odometry, its drift (radians per metre), latency of the readings (seconds), hard iron along
+/// Unknowns that the whole path shares: scale of odometry, its drift (radians per metre), delay of the readings (seconds), hard iron along
 /// the axes of the sensor, and mean of the field along the axes of the map, in microtesla.
 pub type Shared = SVector<f64, SHARED>;
 
@@ -27,8 +27,8 @@ pub type Shared = SVector<f64, SHARED>;
 pub const SCALE: usize = 0;
 /// Index of the drift of odometry's heading, in radians per metre.
 pub const DRIFT: usize = 1;
-/// Index of the latency of the readings, in seconds.
-pub const LATENCY: usize = 2;
+/// Index of the delay of the readings, in seconds.
+pub const DELAY: usize = 2;
 /// Index of the first component of the hard iron.
 pub const IRON: usize = 3;
 /// Index of the first component of the mean of the field.
@@ -59,7 +59,7 @@ pub struct Link {
     pub turn: f64,
     /// Velocity of the sensor by odometry at the observation, in the frame of the heading: metres and radians per second.
     pub velocity: Vector3<f64>,
-    /// Change of the movement and of the turn for each second by which both readings are late.
+    /// Derivative of the movement and of the turn with respect to the delay of the readings.
     pub lag: Vector3<f64>,
     /// Field in the frame that is turned by the heading only, in microtesla.
     pub field: Vector3<f64>,
@@ -96,7 +96,7 @@ pub(super) struct Movement {
     moved: Vector2<f64>,
     /// Length of the movement by odometry, in metres.
     length: f64,
-    /// Change of the movement by odometry for each second of latency: along it, sideways, and of the heading.
+    /// Derivative of the movement by odometry with respect to the delay: along it, sideways, and of the heading.
     lag: Vector3<f64>,
 }
 
@@ -114,7 +114,7 @@ impl Movement {
         Matrix3::new(cos, sin, 0.0, -sin, cos, 0.0, 0.0, 0.0, 1.0)
     }
 
-    /// Derivatives of the error in scale, drift and latency.
+    /// Derivatives of the error in scale, drift and delay.
     pub fn shared(&self) -> Matrix3<f64> {
         let [along, sideways, turn] = self.lag.into();
         Matrix3::new(-self.length, 0.0, -along, 0.0, 0.0, -sideways, 0.0, -self.length, -turn)
@@ -141,9 +141,9 @@ impl OdometryNoise {
         let [forward, sideways] = [cos * moved.x + sin * moved.y, cos * moved.y - sin * moved.x];
         let length = link.movement.norm();
         let lag = Rotation3::from_axis_angle(&Vector3::z_axis(), -direction) * link.lag;
-        let turned = wrapped(after.z - before.z - link.turn - shared[DRIFT] * length - shared[LATENCY] * lag.z);
+        let turned = wrapped(after.z - before.z - link.turn - shared[DRIFT] * length - shared[DELAY] * lag.z);
         let variances = self.variances(length, link.turn);
-        let place = Vector2::new(forward - length * (1.0 + shared[SCALE]), sideways) - shared[LATENCY] * lag.xy();
+        let place = Vector2::new(forward - length * (1.0 + shared[SCALE]), sideways) - shared[DELAY] * lag.xy();
         let error = Vector3::new(place.x, place.y, turned);
         let excess = error.component_mul(&error).component_div(&variances).sum() / FREEDOM;
         Movement {
@@ -178,9 +178,9 @@ pub fn chain(observations: &[Observation]) -> Vec<Link> {
     joined(observations.iter().enumerate().map(link).collect())
 }
 
-/// The chain of these links, whose [lags](Link::lag) depend on the velocity at the link before.
+/// Computes the [lag](Link::lag) of each link, which depends on the velocity at the previous one.
 pub(super) fn joined(mut links: Vec<Link>) -> Vec<Link> {
-    // Nothing is known before the first one.
+    // The velocity at the first observation is unknown: assume that of the second.
     if let [first, second, ..] = &mut links[..] {
         first.velocity = second.velocity;
     }
@@ -198,8 +198,8 @@ pub fn moved(observations: &[Observation], poses: &[PlanePose]) -> Vec<Observati
 }
 
 impl Link {
-    /// The link between two poses by odometry so many seconds apart, with the field of a sensor that is level and along the heading. Its lag is
-    /// that of a chain, [`joined`].
+    /// A link between two poses of odometry, with the time between them in seconds and the field measured by a level sensor that points ahead.
+    /// The lag is left at zero; [`joined`] computes it.
     pub(super) fn new(before: &PlanePose, pose: &PlanePose, seconds: f64, field: Vector3<f64>) -> Self {
         let (movement, turn) = (Rotation2::new(-before.z) * (pose - before).xy(), wrapped(pose.z - before.z));
         let moved = Rotation2::new(-0.5 * turn) * movement;
@@ -214,7 +214,7 @@ impl Link {
         numbers.into_iter().all(|value| value.is_finite()) && self.movement.norm() < LARGEST_MOVEMENT
     }
 
-    /// Change of the movement for each second of latency, after an observation with this velocity: the derivative of exp(τ v) M exp(-τ w), with
+    /// Derivative of the movement with respect to the delay τ, given the velocity at the previous observation: that of exp(τ v) M exp(-τ w), with
     /// M the movement, and v and w the velocities at its ends.
     fn lag_after(&self, before: &Vector3<f64>) -> Vector3<f64> {
         let turned = Vector2::new(-self.movement.y, self.movement.x) * before.z;
@@ -222,33 +222,33 @@ impl Link {
         Vector3::new(place.x, place.y, before.z - self.velocity.z)
     }
 
-    /// The pose that follows by odometry, with this scale, drift and latency.
+    /// The pose that follows by odometry, with this scale, drift and delay.
     pub fn follow(&self, pose: &PlanePose, shared: &Shared) -> PlanePose {
-        let lag = self.lag * shared[LATENCY];
+        let lag = self.lag * shared[DELAY];
         let moved = self.movement * (1.0 + shared[SCALE]) + lag.xy();
         let turn = self.turn + shared[DRIFT] * self.movement.norm() + lag.z;
         moved_by(pose, &moved, turn)
     }
 
-    /// Velocity in the frame of the map: the derivative of the [pose at the stamp](Self::at_stamp) in the latency.
+    /// Velocity in the frame of the map: the derivative of the [pose at the stamp](Self::at_stamp) with respect to the delay.
     pub(super) fn velocity_in_map(&self, measured: &PlanePose) -> Vector3<f64> {
         Rotation3::from_axis_angle(&Vector3::z_axis(), measured.z) * self.velocity
     }
 
-    /// The pose at the stamp, where this is that at which the sensor measured.
+    /// The pose at the stamp, given the pose at which the reading was taken.
     pub(super) fn at_stamp(&self, measured: &PlanePose, shared: &Shared) -> PlanePose {
-        let turned = measured + Vector3::z() * (self.velocity.z * shared[LATENCY]);
+        let turned = measured + Vector3::z() * (self.velocity.z * shared[DELAY]);
         measured + self.lag_at(&turned, shared)
     }
 
-    /// The pose at which the sensor measured, where this is that at the stamp.
+    /// The pose at which the reading was taken, given the pose at the stamp.
     pub(super) fn measured(&self, at_stamp: &PlanePose, shared: &Shared) -> PlanePose {
         at_stamp - self.lag_at(at_stamp, shared)
     }
 
-    /// Movement in the time of the latency until the robot was at this pose, in the same frame.
+    /// Movement during the delay that ends at this pose, in the frame of the pose.
     pub(super) fn lag_at(&self, at_stamp: &PlanePose, shared: &Shared) -> Vector3<f64> {
-        let moved = self.velocity * shared[LATENCY];
+        let moved = self.velocity * shared[DELAY];
         Rotation3::from_axis_angle(&Vector3::z_axis(), at_stamp.z - 0.5 * moved.z) * moved
     }
 }
@@ -291,34 +291,27 @@ mod tests {
         }
     }
 
-    /// The movement of a link by odometry, as it is less some seconds of latency.
-    fn follow(link: &Link, pose: &PlanePose, latency: f64) -> PlanePose {
-        let mut shared = Shared::zeros();
-        shared[LATENCY] = latency;
-        link.follow(pose, &shared)
-    }
-
     #[test]
-    fn with_a_latency_the_chain_is_that_of_where_the_sensor_was_before() {
+    fn with_a_delay_the_chain_is_that_of_where_the_sensor_was_before() {
         let observations: Vec<Observation> =
             (0..300).map(|index| observation(STEP * f64::from(index), &pose(STEP * f64::from(index)))).collect();
         let links = chain(&observations);
-        let latency = 0.05;
-        let mut followed = pose(STEP - latency);
+        let delay = 0.05;
+        let mut shared = Shared::zeros();
+        shared[DELAY] = delay;
+        let mut followed = pose(STEP - delay);
         for (index, link) in links.iter().enumerate().skip(2) {
-            followed = follow(link, &followed, latency);
+            followed = link.follow(&followed, &shared);
             let now = STEP * index as f64;
-            // Velocities are those of half a step before, and the latency counts to first order: a millimetre, with accelerations of 0.5 m/s^2.
-            assert!((followed - pose(now - latency)).amax() < 3e-3, "{now} {followed} {}", pose(now - latency));
-            let mut shared = Shared::zeros();
-            shared[LATENCY] = latency;
-            let stamped = link.at_stamp(&pose(now - latency), &shared);
+            // Velocities are those of half a step before, and the delay counts to first order: a millimetre, with accelerations of 0.5 m/s^2.
+            assert!((followed - pose(now - delay)).amax() < 3e-3, "{now} {followed} {}", pose(now - delay));
+            let stamped = link.at_stamp(&pose(now - delay), &shared);
             assert!((stamped - pose(now)).amax() < 3e-3, "{now} {stamped} {}", pose(now));
         }
     }
 
     #[test]
-    fn a_robot_that_keeps_its_velocity_tells_no_latency() {
+    fn a_robot_that_keeps_its_velocity_tells_no_delay() {
         // An arc: one radian per second at 0.5 m/s.
         let arc = |seconds: f64| Vector3::new(0.5 * seconds.sin(), 0.5 - 0.5 * seconds.cos(), seconds);
         let observations: Vec<Observation> =

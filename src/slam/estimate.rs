@@ -4,7 +4,7 @@ use nalgebra::{Isometry2, Matrix2, Matrix3, Vector3};
 use streaming_gp::NamedValue;
 
 use super::basis::FieldPrior;
-use super::chain::{DRIFT, IRON, LATENCY, OdometryNoise, PlanePose, SCALE, chain, plane_pose, wrapped};
+use super::chain::{DELAY, DRIFT, IRON, OdometryNoise, PlanePose, SCALE, chain, plane_pose, wrapped};
 use super::prior::Prior;
 use super::smoother::{CHUNK, Revisit, Smoother};
 use crate::config::{self, Config, Mapped};
@@ -59,7 +59,7 @@ pub struct Estimate {
     /// Drift of the heading of odometry, in radians per metre: positive where it turns too little to the left.
     pub drift: f64,
     /// Time by which the stamps of readings are late, in seconds, and its standard deviation.
-    pub latency: [f64; 2],
+    pub delay: [f64; 2],
     /// Hard iron of the sensor, in microtesla.
     pub hard_iron: [f64; 3],
     /// Where the path came back to places where it was before.
@@ -184,7 +184,7 @@ impl PathEstimator {
             noise: self.prior.odometry,
             pose_spacing: self.pose_spacing,
             drift: smoother.shared()[DRIFT],
-            latency: smoother.shared()[LATENCY],
+            delay: smoother.shared()[DELAY],
         })
     }
 
@@ -198,7 +198,7 @@ impl PathEstimator {
             covariances: smoother.covariances_of_shape().map_err(|_| Error::NoSolution)?,
             length_ratio: smoother.length_ratio(),
             drift: shared[DRIFT],
-            latency: [shared[LATENCY], smoother.latency_deviation().map_err(|_| Error::NoSolution)?],
+            delay: [shared[DELAY], smoother.delay_deviation().map_err(|_| Error::NoSolution)?],
             hard_iron: shared.fixed_rows::<3>(IRON).into_owned().into(),
             revisits: smoother.revisits().map_err(|_| Error::NoSolution)?,
         })
@@ -230,14 +230,14 @@ pub struct Tracked {
     /// Drift of the heading of odometry, in radians per metre: positive where it turns too little to the left.
     pub drift: f64,
     /// Time by which the stamps of readings are late, in seconds.
-    pub latency: f64,
+    pub delay: f64,
 }
 
 impl Tracked {
     /// A path that begins here, by odometry.
     pub fn from_start(settings: &config::Slam, odometry: Isometry2<f64>) -> Self {
         let (noise, pose_spacing) = (OdometryNoise::of(settings), settings.pose_spacing);
-        Self { odometry, covariance: Matrix3::zeros(), noise, pose_spacing, drift: 0.0, latency: 0.0 }
+        Self { odometry, covariance: Matrix3::zeros(), noise, pose_spacing, drift: 0.0, delay: 0.0 }
     }
 
     /// Covariance of the pose in the map where odometry is here now; `map_from_odometry` turns it into the frame of the map.

@@ -3,7 +3,7 @@
 use nalgebra::Vector3;
 
 use super::basis::FieldPrior;
-use super::chain::{DRIFT, LATENCY, MEAN, OdometryNoise, PlanePose, SCALE, Shared};
+use super::chain::{DELAY, DRIFT, MEAN, OdometryNoise, PlanePose, SCALE, Shared};
 use super::tile::Layout;
 
 /// Largest side of a tile in lengthscales, which limits the number of its unknowns.
@@ -34,8 +34,10 @@ impl Prior {
     /// The usual robot on wheels, with this field and noise.
     pub fn new(field: FieldPrior, noise: f64) -> Self {
         let mut shared = Shared::repeat(5.0);
+        // Drivers and filters delay readings by up to some tenths of a second.
+        shared[DELAY] = 0.1;
         // A field that is smoother than its hyperparameters say would shrink the path, so odometry's scale is held.
-        (shared[SCALE], shared[DRIFT], shared[LATENCY]) = (0.01, 0.02, 0.1);
+        (shared[SCALE], shared[DRIFT]) = (0.01, 0.02);
         shared.fixed_rows_mut::<3>(MEAN).copy_from(&Vector3::new(50.0, 50.0, 80.0));
         Self {
             field,

@@ -113,8 +113,8 @@ pub struct Smoother {
     filter: Arc<PathFilter>,
     revisits: Revisits,
     has_returned: bool,
-    /// Whether the latency is estimated: on the way, readings of single passes would bend it.
-    is_latency_estimated: bool,
+    /// Whether the delay is estimated: on the way, readings of single passes would bend it.
+    is_delay_estimated: bool,
     /// Covariance of the last pose when the whole path was estimated last.
     covariance_of_whole: Matrix3<f64>,
     covariance_of_last: Option<Matrix3<f64>>,
@@ -143,7 +143,7 @@ impl Smoother {
             filter,
             revisits,
             has_returned: false,
-            is_latency_estimated: false,
+            is_delay_estimated: false,
             covariance_of_whole: Matrix3::zeros(),
             covariance_of_last: None,
         };
@@ -159,8 +159,7 @@ impl Smoother {
         &self.poses
     }
 
-    /// The movements by odometry in the time by which readings are late: since the sensor measured, in the frame of odometry, whose poses at
-    /// the stamps are these.
+    /// Movements of odometry between taking a reading and its stamp, in the frame of odometry, given odometry's poses at the stamps.
     pub fn lags(&self, odometry: impl Iterator<Item = PlanePose>) -> impl Iterator<Item = Vector3<f64>> {
         odometry.zip(&*self.links).map(|(pose, link)| link.lag_at(&pose, &self.shared))
     }
@@ -249,7 +248,7 @@ impl Smoother {
             self.estimate_again(0)?;
             self.next_whole = 0.0;
         }
-        self.is_latency_estimated = false;
+        self.is_delay_estimated = false;
         let before = self.poses.len();
         let first = if before == 1 { 0 } else { before };
         for link in &self.links[before..self.links.len().min(before + CHUNK)] {
@@ -336,7 +335,7 @@ impl Smoother {
         if !self.is_valid {
             return Err(NotPositiveDefinite);
         }
-        self.is_latency_estimated = true;
+        self.is_delay_estimated = true;
         self.advance_filter();
         let scale_deviation = self.prior.shared[SCALE];
         if !self.prior.is_lengthscale_known {

@@ -27,8 +27,8 @@ pub struct Node {
     /// readings.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub hard_iron: [f64; 3],
-    /// Movement of the robot by odometry in the time by which the stamps of readings are late: metres along the axes of odometry's frame, and
-    /// radians. An observation was measured so far before its pose.
+    /// Movement of odometry between taking a reading and its stamp, in metres along the axes of odometry's frame and in radians. It is
+    /// subtracted from the pose of an observation.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub lag: [f64; 3],
     /// The moment that another SLAM gave a pose for, if it did.
@@ -184,9 +184,8 @@ impl Correction {
     ) -> Vec<Node> {
         let Some(last) = observations.len().checked_sub(1) else { return Vec::new() };
         let at_end = |index: usize| {
-            let odometry = observations[index].in_plane();
-            let own = self.pose(index as f64, &odometry) * odometry.inverse();
-            let at = index as f64;
+            let (at, odometry) = (index as f64, observations[index].in_plane());
+            let own = self.pose(at, &odometry) * odometry.inverse();
             let lag = self.between(at, |node| &node.lag).into();
             Node { hard_iron: self.hard_iron(at).into(), lag, ..Node::new(at, &own) }
         };

@@ -77,7 +77,7 @@ def test_the_field_corrects_the_path_and_the_map(session):
     robot.drive(by_odometry)
     mapper.wait_diagnostics(is_corrected(NEARLY_ALL), 'a corrected path', timeout=120.0)
     assert 'the field corrects the path: ' in mapper.process.log
-    assert abs(float(mapper.diagnostics.values['latency of readings'].split()[0])) < 0.03
+    assert abs(float(mapper.diagnostics.values['delay of readings'].split()[0])) < 0.03
     # A robot that stands still is where it was.
     last = to_nanoseconds(pose.last.header.stamp)
     robot.send_pose(last + 20_000_000, by_odometry.poses[-1])

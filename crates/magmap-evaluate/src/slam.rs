@@ -17,7 +17,7 @@ use magmap::config::{Config, Mapped};
 use magmap::field::map::FieldMap;
 use magmap::field::model::FieldModel;
 use magmap::slam::{
-    DRIFT, IRON, LATENCY, PlanePose, Prior, SCALE, Smoother, chain, local_hyperparameters, moved, plane_pose,
+    DELAY, DRIFT, IRON, PlanePose, Prior, SCALE, Smoother, chain, local_hyperparameters, moved, plane_pose,
 };
 use magmap::store::Database;
 use magmap_tools::locate::CHI_SQUARED_95;
@@ -112,7 +112,7 @@ impl TruePath {
             map_rmse_true_path: self.map_error_true_path,
             scale: shared[SCALE],
             drift: shared[DRIFT],
-            latency: shared[LATENCY],
+            delay: shared[DELAY],
             hard_iron: shared.fixed_rows::<3>(IRON).into_owned().into(),
             seconds,
         };
@@ -186,8 +186,8 @@ pub struct Row {
     pub scale: f64,
     /// Estimated drift of the heading, in radians per metre.
     pub drift: f64,
-    /// Estimated latency of the readings, in seconds.
-    pub latency: f64,
+    /// Estimated delay of the readings, in seconds.
+    pub delay: f64,
     /// Estimated hard iron, in microtesla.
     pub hard_iron: [f64; 3],
     /// Duration of smoothing with its covariances, in seconds.

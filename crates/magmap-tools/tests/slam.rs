@@ -86,7 +86,7 @@ fn the_field_corrects_the_path_and_the_map_is_made_from_that() {
     assert!(truth.corrected < 0.08 && truth.corrected_most < 0.25, "{path:?}");
     // The field does not tell the size of the path. Wherever it came back, readings agree with those from before, and some metres prove it.
     let slam = path.slam.as_ref().unwrap();
-    assert!((slam.length_ratio - 1.0).abs() < 0.005 && slam.latency.abs() < 0.03, "{slam:?}");
+    assert!((slam.length_ratio - 1.0).abs() < 0.005 && slam.delay.abs() < 0.03, "{slam:?}");
     assert!(slam.revisits.iter().all(|revisit| revisit.evidence > 0.0), "{:?}", slam.revisits);
     let long: Vec<_> = slam.revisits.iter().filter(|revisit| revisit.length > 3.0).collect();
     let proven = long.iter().filter(|revisit| revisit.evidence > 10.0).count();
@@ -170,7 +170,7 @@ fn odometry_that_drifts_is_not_taken_for_wrong_axes() {
 }
 
 #[test]
-fn readings_that_are_late_show_their_latency_and_are_mapped_where_they_were_measured() {
+fn readings_that_are_late_show_their_delay_and_are_mapped_where_they_were_measured() {
     let (mut drive, folder) = (drive(), tempdir().unwrap());
     let late = 0.2;
     for sample in &mut drive {
@@ -181,8 +181,8 @@ fn readings_that_are_late_show_their_latency_and_are_mapped_where_they_were_meas
     drive.sort_by_key(|sample| sample.measurement.stamp());
     let path = replay(&settings(), folder.path(), &drive, Options::default(), "one").unwrap().report.corrected_path;
     let (truth, slam) = path.map(|path| (path.truth.unwrap(), path.slam.unwrap())).unwrap();
-    assert!((slam.latency - late).abs() < 0.03 && truth.corrected < 0.08, "{truth:?} {slam:?}");
-    assert!((slam.latency - late).abs() < 4.0 * slam.latency_deviation && slam.latency_deviation < 0.03, "{slam:?}");
+    assert!((slam.delay - late).abs() < 0.03 && truth.corrected < 0.08, "{truth:?} {slam:?}");
+    assert!((slam.delay - late).abs() < 4.0 * slam.delay_deviation && slam.delay_deviation < 0.03, "{slam:?}");
 
     // The sensor moves by 0.5 m/s or turns: seen from the path at their stamps, observations are up to a decimetre back.
     let database = Database::open(folder.path().join("map.magmap")).unwrap();

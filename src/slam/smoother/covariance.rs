@@ -1,4 +1,4 @@
-//! How uncertain the path is: the poses at the stamps, to which the uncertainty of the latency contributes.
+//! How uncertain the path is: the poses at the stamps, to which the uncertainty of the delay contributes.
 
 use nalgebra::{Matrix2, Matrix2x3, Matrix3, Vector2, Vector3};
 use streaming_gp::NotPositiveDefinite;
@@ -7,7 +7,7 @@ use streaming_gp::linalg::{self, Matrix};
 use super::Smoother;
 use super::elimination::{Place, Reduced, Unknowns};
 use super::window::Window;
-use crate::slam::chain::{LATENCY, PlanePose, SHARED, Shared};
+use crate::slam::chain::{DELAY, PlanePose, SHARED, Shared};
 
 impl Smoother {
     /// Covariance of each pose after the path is turned and shifted to fit the truth best, as paths are compared: how uncertain its shape
@@ -59,15 +59,15 @@ impl Smoother {
         Ok(covariance)
     }
 
-    /// Standard deviation of the latency of the readings, in seconds, when the whole path has been estimated.
+    /// Standard deviation of the delay of the readings, in seconds, when the whole path has been estimated.
     ///
     /// # Errors
     /// As [`covariances`](Self::covariances).
-    pub fn latency_deviation(&self) -> Result<f64, NotPositiveDefinite> {
+    pub fn delay_deviation(&self) -> Result<f64, NotPositiveDefinite> {
         let mut right = self.right_hand_side(vec![Vector3::zeros(); self.poses.len()]);
-        right.shared[LATENCY] = 1.0;
+        right.shared[DELAY] = 1.0;
         let [solution] = self.solve(&Window::free(), [right])?;
-        Ok(solution.shared[LATENCY].sqrt())
+        Ok(solution.shared[DELAY].sqrt())
     }
 
     /// Covariance of the last pose given the first of the window, if the path is not stretched.
@@ -85,7 +85,7 @@ impl Smoother {
     /// A right-hand side of the last poses at their stamps.
     fn right_hand_side(&self, poses: Vec<Vector3<f64>>) -> Unknowns {
         let mut shared = Shared::zeros();
-        shared[LATENCY] =
+        shared[DELAY] =
             poses.iter().zip(self.velocities(poses.len())).map(|(pose, velocity)| pose.dot(&velocity)).sum();
         Unknowns { poses, fields: self.no_fields(), shared }
     }
@@ -93,7 +93,7 @@ impl Smoother {
     /// Changes of the last poses at their stamps.
     fn at_stamps(&self, change: &Unknowns) -> Vec<Vector3<f64>> {
         let velocities = self.velocities(change.poses.len());
-        change.poses.iter().zip(velocities).map(|(pose, velocity)| pose + velocity * change.shared[LATENCY]).collect()
+        change.poses.iter().zip(velocities).map(|(pose, velocity)| pose + velocity * change.shared[DELAY]).collect()
     }
 
     /// Velocities at the last poses, in the frame of the map.
@@ -159,11 +159,11 @@ impl Smoother {
                         target[(at, axis)] = -1.0;
                     }
                 }
-                let latency = tile.column(LATENCY);
+                let delay = tile.column(DELAY);
                 for (index, (link, pose)) in segment.part(&self.links).iter().zip(segment.part(&self.poses)).enumerate()
                 {
                     let velocity = link.velocity_in_map(pose);
-                    (0..3).for_each(|axis| by_border[(latency, 3 * index + axis)] -= velocity[axis]);
+                    (0..3).for_each(|axis| by_border[(delay, 3 * index + axis)] -= velocity[axis]);
                 }
                 // Given the border, the unknowns of the tile vary by its factor; with the border, by its regression.
                 linalg::add_product(by_border.as_mut(), -1.0, tile.regression.transpose(), by_tile.as_ref());

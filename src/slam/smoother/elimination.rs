@@ -14,11 +14,11 @@ use streaming_gp::linalg::{self, Matrix};
 use super::window::Window;
 use super::{Smoother, add_to};
 use crate::slam::basis::Potential;
-use crate::slam::chain::{LATENCY, SHARED, Shared};
+use crate::slam::chain::{DELAY, SHARED, Shared};
 use crate::slam::segment::{AFTER_FIELD, Parts, Segment};
 use crate::slam::tile::Tile;
 
-/// Information of what is given: the first pose, in a window all that is shared, and on the way the latency.
+/// Information of what is given: the first pose, in a window all that is shared, and on the way the delay.
 pub(super) const GIVEN: f64 = 1e8;
 
 /// A number for each unknown: a change, or minus the gradient.
@@ -133,7 +133,7 @@ impl Smoother {
     fn reduce(&self, window: &Window, order: Order, rights: &mut [Rows]) -> Result<Reduced, NotPositiveDefinite> {
         let mut system = linalg::zeros(order.border, order.border);
         for (index, deviation) in self.prior.shared.iter().enumerate() {
-            let is_estimated = window.is_whole() && (index != LATENCY || self.is_latency_estimated);
+            let is_estimated = window.is_whole() && (index != DELAY || self.is_delay_estimated);
             system[(index, index)] += if is_estimated { 1.0 / (deviation * deviation) } else { GIVEN };
         }
         // The first pose is given as it is at its stamp.
@@ -141,8 +141,8 @@ impl Smoother {
         let velocities = self.velocities(self.poses.len() - first).next().unwrap_or_default();
         for (row, velocity) in (SHARED..).zip(&velocities) {
             system[(row, row)] += GIVEN;
-            system[(row, LATENCY)] += GIVEN * velocity;
-            system[(LATENCY, LATENCY)] += GIVEN * velocity * velocity;
+            system[(row, DELAY)] += GIVEN * velocity;
+            system[(DELAY, DELAY)] += GIVEN * velocity * velocity;
         }
         let mut tiles = Vec::with_capacity(self.tiles.len());
         for index in 0..self.tiles.len() {

@@ -2,7 +2,7 @@ use std::f64::consts::SQRT_2;
 
 use super::elimination::{GIVEN, Unknowns};
 use super::*;
-use crate::slam::chain::{DRIFT, LATENCY, MEAN, SHARED, joined};
+use crate::slam::chain::{DELAY, DRIFT, MEAN, SHARED, joined};
 use crate::slam::{FieldPrior, IRON};
 use nalgebra::{DMatrix, DVector, Rotation2, Vector2, Vector3};
 
@@ -63,7 +63,7 @@ fn unfinished() -> Smoother {
     let mut smoother = Smoother::new(prior, path(1)[0], links(&path(46), 0.02, 0.002, 3));
     smoother.extend().unwrap();
     smoother.extend().unwrap();
-    smoother.is_latency_estimated = true;
+    smoother.is_delay_estimated = true;
     for (index, pose) in smoother.poses.iter_mut().enumerate().skip(1) {
         *pose += Vector3::new((index as f64).sin(), (1.7 * index as f64).cos(), (0.3 * index as f64).sin()) * 0.01;
     }
@@ -162,11 +162,11 @@ fn dense(smoother: &Smoother) -> DMatrix<f64> {
     }
     (first_field..count).for_each(|index| information[(index, index)] += 1.0);
     // The first pose at its stamp.
-    let latency = first_field - SHARED + LATENCY;
+    let delay = first_field - SHARED + DELAY;
     let velocity = smoother.links[0].velocity_in_map(&smoother.poses[0]);
     for axis in 0..3 {
         let mut given = DVector::zeros(count);
-        (given[axis], given[latency]) = (1.0, velocity[axis]);
+        (given[axis], given[delay]) = (1.0, velocity[axis]);
         information.ger(GIVEN, &given, &given, 1.0);
     }
     let mut scratch = smoother.clone();
@@ -220,18 +220,18 @@ fn the_elimination_of_poses_and_fields_is_a_dense_solution() {
         // Derivatives by finite differences are right to a millionth.
         assert!((found - expected).abs() < 1e-5 * largest, "{index}: {found} {expected}");
     }
-    // The pose at the stamp is the one where the sensor measured and the way of the latency.
+    // The pose at the stamp is the one where the sensor measured and the way of the delay.
     let inverse = information.inverse();
     let covariances = smoother.covariances_of_given_size().unwrap();
     let last = smoother.covariance_of_last_in(&Window::whole()).unwrap();
     assert!((last - covariances[covariances.len() - 1]).amax() < 1e-9 * last.amax(), "{last}");
-    let latency = 3 * smoother.poses.len() + LATENCY;
-    let (deviation, expected) = (smoother.latency_deviation().unwrap(), inverse[(latency, latency)].sqrt());
+    let delay = 3 * smoother.poses.len() + DELAY;
+    let (deviation, expected) = (smoother.delay_deviation().unwrap(), inverse[(delay, delay)].sqrt());
     assert!((deviation - expected).abs() < 1e-5 * expected, "{deviation} {expected}");
     for (index, covariance) in covariances.iter().enumerate() {
         let velocity = smoother.links[index].velocity_in_map(&smoother.poses[index]);
         let change = DMatrix::from_fn(3, inverse.nrows(), |axis, unknown| match unknown.checked_sub(3 * index) {
-            _ if unknown == latency => velocity[axis],
+            _ if unknown == delay => velocity[axis],
             Some(of_pose) if of_pose == axis => 1.0,
             _ => 0.0,
         });
@@ -300,11 +300,11 @@ fn a_path_that_crosses_itself_is_found_again_however_the_plane_is_cut() {
 }
 
 #[test]
-fn readings_that_are_late_bend_no_path_and_show_their_latency() {
+fn readings_that_are_late_bend_no_path_and_show_their_delay() {
     let truth = path(400);
-    let run = |links: &[Link], latency_deviation: f64| {
+    let run = |links: &[Link], delay_deviation: f64| {
         let mut prior = Prior::new(FIELD, 2.0);
-        prior.shared[LATENCY] = latency_deviation;
+        prior.shared[DELAY] = delay_deviation;
         let mut smoother = Smoother::new(prior, truth[0], links.to_vec());
         smoother.run().unwrap();
         smoother
@@ -316,8 +316,8 @@ fn readings_that_are_late_bend_no_path_and_show_their_latency() {
         link.field += reading(&steps[0]) - reading(&steps[1]);
     }
     let [expected, found, bent] = [run(&prompt, 0.1), run(&late, 0.1), run(&late, 1e-6)];
-    let latency = found.shared()[LATENCY];
-    assert!(expected.shared()[LATENCY].abs() < 0.02 && (latency - STEP).abs() < 0.02, "{latency}");
+    let delay = found.shared()[DELAY];
+    assert!(expected.shared()[DELAY].abs() < 0.02 && (delay - STEP).abs() < 0.02, "{delay}");
     // Whatever the turn of the whole path about its start: distances between its places.
     let across = |smoother: Smoother| -> Vec<f64> {
         let path = smoother.path();

@@ -46,9 +46,9 @@ pub struct SlamReport {
     pub drift: f64,
     /// Time by which the stamps of readings are late, in seconds: they are mapped where they were measured. For maps of later drives it belongs
     /// in `sensor.delay`.
-    pub latency: f64,
+    pub delay: f64,
     /// Standard deviation of that, in seconds.
-    pub latency_deviation: f64,
+    pub delay_deviation: f64,
     /// Hard iron of the sensor, in microtesla.
     pub hard_iron: [f64; 3],
     /// Root mean square of the expected errors of the places, after the rotation and the shift that fit the truth best, in metres.
@@ -74,13 +74,13 @@ pub struct PathErrors {
 
 impl SlamReport {
     pub(super) fn of(estimate: &Estimate) -> Self {
-        let [latency, latency_deviation] = estimate.latency;
+        let [delay, delay_deviation] = estimate.delay;
         let deviations = estimate.covariances.iter().map(|covariance| covariance.trace().max(0.0).sqrt());
         Self {
             length_ratio: estimate.length_ratio,
             drift: estimate.drift,
-            latency,
-            latency_deviation,
+            delay,
+            delay_deviation,
             hard_iron: estimate.hard_iron,
             expected_error: root_mean_square(deviations),
             revisits: estimate.revisits.clone(),

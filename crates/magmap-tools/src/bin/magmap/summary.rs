@@ -113,13 +113,11 @@ pub fn delay_in_words(delay: f64, deviation: f64) -> String {
 
 fn add_path(table: &mut Table, path: &PathReport) {
     table.row("path corrected", format!("by {:.2} m RMS, {:.2} m at most", path.moved, path.moved_most));
-    if let Some(SlamReport { length_ratio, drift, latency, latency_deviation, expected_error, revisits, .. }) =
-        &path.slam
-    {
+    if let Some(SlamReport { length_ratio, drift, delay, delay_deviation, expected_error, revisits, .. }) = &path.slam {
         let stretch = 100.0 * (length_ratio - 1.0);
         table.row("", format!("distances by {stretch:+.2} %, heading by {drift:+.4} rad/m"));
         table.row("", format!("expected error {expected_error:.3} m RMS"));
-        table.row("delay", delay_in_words(*latency, *latency_deviation));
+        table.row("delay", delay_in_words(*delay, *delay_deviation));
         let length: f64 = revisits.iter().map(|revisit| revisit.length).sum();
         let longest = revisits.iter().map(|revisit| revisit.way_round).fold(0.0, f64::max);
         table.row("places revisited", format!("along {length:.0} m of the path, after up to {longest:.0} m"));
