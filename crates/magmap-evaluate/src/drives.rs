@@ -8,14 +8,17 @@ use super::methods::Learnt;
 use super::metrics::{Nearest, Predictions, Readings, rmse};
 use super::outliers::Outliers;
 use anyhow::{Context, ensure};
-use magmap::config::{Config, Cut, Gates};
+use magmap::config::{Config, Cut};
 use magmap::field::map::{FieldMap, SensorBias};
 use magmap::field::model::FieldModel;
 use magmap::mapping::averaging::Averager;
-use magmap::sensing::gates::{GradientGate, Passed, PulseGate, ReadingGate, RepeatGate, check_range};
-use magmap::sensing::reading::{LocatedReading, MagneticField, Observation, Reading};
+use magmap::sensing::calibration::Calibration;
+use magmap::sensing::gates::{Continuity, GradientGate, Passed, PulseGate, ReadingGate, RepeatGate, check_range};
+use magmap::sensing::reading::{LocatedReading, MagneticField, Measurement, Observation, Reading};
+use magmap::sensing::rejection::Rejection;
+use magmap::sensing::synchronizer::{PlacedReading, Synchronizer};
 use magmap_tools::recording::aalto_csv::{AaltoDrive, DrivePath, Magnetometer};
-use nalgebra::{Matrix3, Point3, Vector3};
+use nalgebra::{Isometry3, Matrix3, Vector3};
 use rand::SeedableRng;
 use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
@@ -74,7 +77,8 @@ pub struct Material {
 }
 
 impl Material {
-    /// Reads the drives from the folder that holds the sensors' folders. What is learnt has passed the gates for readings, as in a replay.
+    /// Reads the drives from the folder that holds the sensors' folders. What is learnt has passed
+    /// the gates for readings, as in a replay.
     ///
     /// # Errors
     /// When a drive is missing, damaged or too short.
@@ -88,16 +92,16 @@ impl Material {
         let part = |number: &u32, others: &[u32], held_out: bool| -> anyhow::Result<Vec<LocatedReading>> {
             let drive = AaltoDrive::read(&DrivePath::new(data, magnetometer, *number));
             let drive = drive.with_context(|| format!("drive {number}"))?;
-            let located = located(&drive);
-            let accepted = accepted(&drive, &located, &config.gates);
-            let rejected = accepted.iter().filter(|accepted| !**accepted).count();
+            let located = located(&drive, config);
+            let rejected = located.iter().filter(|(_, is_accepted)| !is_accepted).count();
             if rejected > 0 && !held_out {
                 log::warn!("drive {number}: the gates rejected {rejected} of {} readings", located.len());
             }
             let (count, every) = HELD_OUT;
             let is_part = |row: usize| !others.contains(number) || (row % every >= every - count) == held_out;
-            let is_used = |row: &usize| is_part(*row) && (held_out || accepted[*row]);
-            Ok((0..located.len()).filter(is_used).map(|row| located[row]).collect())
+            let rows = located.into_iter().enumerate();
+            let used = rows.filter(|&(row, (_, is_accepted))| is_part(row) && (held_out || is_accepted));
+            Ok(used.map(|(_, (reading, _))| reading).collect())
         };
         let test = drives.test.iter().map(|number| part(number, &drives.learn, true)).collect::<anyhow::Result<_>>()?;
         let mut batches = Vec::new();
@@ -164,29 +168,33 @@ fn edges(rows: usize, cut: Cut) -> Vec<usize> {
     }
 }
 
-fn located(drive: &AaltoDrive) -> Vec<LocatedReading> {
-    (0..drive.seconds.len())
-        .map(|row| LocatedReading {
-            stamp: drive.stamp(row),
-            position: Point3::new(drive.positions[row][0], drive.positions[row][1], 0.0),
-            orientation: drive.orientation(row),
-            field: MagneticField::from_microtesla(drive.fields[row]),
-        })
-        .collect()
-}
-
-/// Whether each reading of a drive passes the gates for readings.
-fn accepted(drive: &AaltoDrive, located: &[LocatedReading], gates: &Gates) -> Vec<bool> {
+/// The readings of a drive where they were taken, calibrated as in a replay, each with whether it passes the gates for readings.
+fn located(drive: &AaltoDrive, config: &Config) -> Vec<(LocatedReading, bool)> {
     let (mut reading, mut repeat, mut gradient) =
         (ReadingGate::default(), RepeatGate::default(), GradientGate::default());
-    let mut check = |located: &LocatedReading, sent: MagneticField| {
-        check_range(gates, &sent)?;
-        reading.check(gates, &Reading { stamp: located.stamp, field: sent })?;
-        repeat.check(gates, &sent, located.position)?;
-        gradient.check(gates, located)
+    let mut check = |located: &LocatedReading, sent: &MagneticField| {
+        check_range(&config.gates, sent)?;
+        reading.check(&config.gates, &Reading { stamp: located.stamp, field: located.field })?;
+        repeat.check(&config.gates, sent, located.position)?;
+        gradient.check(&config.gates, located)
     };
-    let sent = drive.fields.iter().map(|field| MagneticField::from_microtesla(*field));
-    located.iter().zip(sent).map(|(located, sent)| check(located, sent).is_ok()).collect()
+    let mut readings = Vec::new();
+    let mut take = |placed: Result<PlacedReading, Rejection>| {
+        if let Ok(PlacedReading { located, sent }) = placed {
+            readings.push((located, check(&located, &sent).is_ok()));
+        }
+    };
+    let calibration = Calibration::new(&config.sensor);
+    let mut synchronizer = Synchronizer::new(&config.synchronizer, Isometry3::identity());
+    for measurement in drive.measurements() {
+        match measurement {
+            Measurement::Pose(pose) => synchronizer.push_pose(pose, Continuity::Continues, &mut take),
+            Measurement::Reading(sent) => {
+                synchronizer.push_reading(calibration.apply(sent), sent.field, &mut take);
+            }
+        }
+    }
+    readings
 }
 
 /// Poses of the sensor at each reading of a drive, with the speed between the neighbouring readings.
