@@ -648,6 +648,12 @@ impl Config {
         self.changes.enabled && !self.corrects_path()
     }
 
+    /// Whether it is found out how late readings are stamped: with three axes, unless somebody says it. Where the field corrects the path, it is
+    /// estimated with that.
+    pub fn finds_delay(&self) -> bool {
+        self.sensor.delay == 0.0 && self.model.field != Mapped::Strength && !self.corrects_path()
+    }
+
     /// Whether the frame of odometry may be another one in the next run, and nobody else says where it is in the map.
     pub fn may_odometry_restart(&self) -> bool {
         let is_of_odometry = self.slam.enabled || self.frames.map.is_empty() && !self.follows_other_slam();

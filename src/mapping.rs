@@ -8,6 +8,7 @@ pub mod averaging;
 mod axes_check;
 pub mod batcher;
 mod changes;
+pub mod delay;
 mod error;
 mod field_choice;
 mod given_path;

@@ -4,11 +4,9 @@
 //! The choice is a function of the trajectory, and is made anew as it grows. The [other map](Alternative) is folded from it, and both are
 //! compared by how well they predicted the strengths of each batch before they learnt it.
 
-use nalgebra::Isometry3;
 use serde::{Deserialize, Serialize};
 use streaming_gp::vector::{Axes, SensorPose};
 
-use super::axes_check::AxesCheck;
 use super::stop::StopSignal;
 use crate::config::{Config, Mapped};
 use crate::field::map::FieldMap;
@@ -64,18 +62,16 @@ pub(super) fn is_due(path: f64, chosen_at: f64) -> bool {
     DUE.iter().any(|&due| chosen_at < due && due <= path)
 }
 
-/// Chooses, given what is mapped so far, how well it predicted the batches of this trajectory, and the other map as far as it was folded.
-/// None where the path tells too little, and where folding was stopped.
+/// Chooses, given what is mapped so far, how well it predicted the batches of this trajectory, the other map as far as it was folded, and
+/// whether the axes agree with the physics. None where folding was stopped.
 pub(super) fn choose(
     trajectory: &Trajectory,
     config: &Config,
     (mapped, predicted): (Mapped, Predicted),
     alternative: Option<Alternative>,
-    mount: &Isometry3<f64>,
+    judgement: Result<(), String>,
     stop: &StopSignal,
 ) -> Option<Choice> {
-    let observations: Vec<Observation> = trajectory.corrected_batches().flatten().collect();
-    let judgement = AxesCheck::judge(config, observations.iter(), mount)?;
     let other = if mapped == Mapped::Vector { Mapped::Strength } else { Mapped::Vector };
     let folded = || alternative.unwrap_or_else(|| Alternative::new(config, other)).folded(trajectory, stop);
     let choice = match judgement {

@@ -11,7 +11,9 @@ use nalgebra::{Isometry2, Isometry3, Point2};
 use serde::{Deserialize, Serialize};
 use streaming_gp::UpdateReport;
 
+use super::axes_check::AxesCheck;
 use super::batcher::Batch;
+use super::delay;
 use super::field_choice::{self, Alternative, Choice, Predicted};
 use super::path::Path;
 use super::pipeline::{OdometryInMap, Pipeline};
@@ -22,7 +24,7 @@ use crate::field::state::ModelState;
 use crate::sensing::counters::COUNTABLE;
 use crate::sensing::intake::Input;
 use crate::sensing::reading::{Measurement, Observation};
-use crate::trajectory::{self, Correction, Trajectory, Withdrawal};
+use crate::trajectory::{self, Correction, Delay, Trajectory, Withdrawal};
 
 /// Something that changes the map, or the state that leads to it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -116,6 +118,8 @@ pub struct SavedMap {
     pub odometry: OdometryInMap,
     /// The sources.
     pub sources: Vec<SourceRun>,
+    /// How late readings are stamped, where that was found.
+    pub delay: Option<Delay>,
     /// Observations that no longer hold.
     pub withdrawals: Vec<Withdrawal>,
     /// Steps that led to it.
@@ -268,7 +272,7 @@ impl Mapper {
     /// A new map; the sensor is at the origin of the robot's body until a step says otherwise.
     pub fn new(config: &Config) -> Self {
         let (pipeline, model) = (Pipeline::new(config, Isometry3::identity()), FieldModel::new(config));
-        Self::resume(config.clone(), String::new(), pipeline, model, Progress::default(), Correction::default())
+        Self::resume(config.clone(), String::new(), pipeline, model, Progress::default(), Trajectory::default())
     }
 
     /// Continues from saved parts as if mapping had never stopped.
@@ -278,25 +282,20 @@ impl Mapper {
         pipeline: Pipeline,
         model: FieldModel,
         progress: Progress,
-        correction: Correction,
+        trajectory: Trajectory,
     ) -> Self {
-        let trajectory = Trajectory::new(Vec::new(), correction);
         let (config, continuation, alternative) = (Arc::new(config), None, None);
         Self { config, frame, pipeline, continuation, model, progress, trajectory, alternative }
     }
 
-    /// Whether it needs the batches that led to the map: to choose what is mapped, or to correct the path.
+    /// Whether it needs the batches that led to the map: to choose what is mapped, to find out how late readings are, or to correct the path.
     pub(crate) fn needs_trajectory(&self) -> bool {
-        self.config.is_undecided() || self.config.corrects_path()
+        self.config.is_undecided() || self.config.finds_delay() || self.config.corrects_path()
     }
 
     /// Gives it the batches that led to the map, at their poses by odometry.
     pub(crate) fn set_batches(&mut self, batches: Vec<Vec<Observation>>) {
         self.trajectory = self.trajectory.with_batches(batches);
-    }
-
-    pub(crate) fn set_withdrawals(&mut self, withdrawals: Vec<Withdrawal>) {
-        self.trajectory.withdrawals = withdrawals;
     }
 
     /// The settings in force.
@@ -397,7 +396,7 @@ impl Mapper {
         let progress = Progress { sources: run.into_iter().collect(), ..Progress::default() };
         let (config, pipeline) = (Config::clone(&self.config), Pipeline::with_ready(&self.config, held.clone()));
         let model = FieldModel::new(&self.config);
-        Some(Self::resume(config, self.frame.clone(), pipeline, model, progress, Correction::default()))
+        Some(Self::resume(config, self.frame.clone(), pipeline, model, progress, Trajectory::default()))
     }
 
     /// Skips steps that are lost.
@@ -463,7 +462,7 @@ impl Mapper {
                     progress.steps = progress.steps.max(map.steps);
                     let effect = self.replace(model, map.path, map.odometry, map.sources);
                     self.progress.chosen_at = field_choice::MADE;
-                    self.trajectory.withdrawals = map.withdrawals;
+                    (self.trajectory.delay, self.trajectory.withdrawals) = (map.delay, map.withdrawals);
                     return effect;
                 }
                 Err(error) => log::error!("the map is not loaded: {error}"),
@@ -511,10 +510,10 @@ impl Mapper {
     fn learn(&mut self, batches: usize, stop: &StopSignal) -> Effect {
         let Some(batch) = self.pipeline.next_merged(batches) else { return Effect::Unchanged };
         let corrected = self.trajectory.corrected(&batch.observations);
-        let chooses = self.config.is_undecided()
+        let chooses = (self.config.is_undecided() || self.config.finds_delay())
             && self.progress.is_choice_open()
             && field_choice::is_open(&self.trajectory, &self.model);
-        if chooses {
+        if chooses && self.config.is_undecided() {
             self.progress.predicted.add(&self.model, &corrected);
         }
         let result = self.model.update(&corrected, &|| stop.is_stopped());
@@ -534,26 +533,68 @@ impl Mapper {
         Effect::Learnt { batch, corrected, result }
     }
 
-    /// Chooses what is mapped.
+    /// Finds out how late readings are, and chooses what is mapped.
     fn choose(&mut self, stop: &StopSignal) {
-        let mount = self.pipeline.mount().copied().unwrap_or_default();
-        let mapped = (self.model.field(), self.progress.predicted);
-        // One that may hold what was withdrawn since is folded anew.
-        let alternative = self.alternative.take().filter(|_| self.trajectory.withdrawals.is_empty());
-        match field_choice::choose(&self.trajectory, &self.config, mapped, alternative, &mount, stop) {
-            Some(Choice { mut alternative, is_changed, words, is_final }) => {
-                self.progress.chosen_at = if is_final { field_choice::MADE } else { self.trajectory.length() };
-                self.say(words);
-                if let Some(other) = alternative.as_mut().filter(|_| is_changed) {
-                    std::mem::swap(&mut self.progress.predicted, &mut other.predicted);
-                    let replaced = self.model.clone();
-                    self.set_remade(std::mem::replace(&mut other.model, replaced));
-                }
-                self.alternative = alternative.filter(|_| self.progress.is_choice_open());
+        if !self.config.is_undecided() {
+            self.progress.chosen_at = self.trajectory.length();
+            if self.find_delay() {
+                self.make_again(stop);
             }
-            None if self.progress.choice.is_none() && !stop.is_stopped() => self.say(field_choice::NOT_TOLD.to_owned()),
-            None => {}
+            return;
         }
+        let mount = self.pipeline.mount().copied().unwrap_or_default();
+        let observations = self.trajectory.corrected_batches().flatten().collect::<Vec<_>>();
+        let judgement = AxesCheck::judge(&self.config, observations.iter(), &mount);
+        let known = self.trajectory.delay;
+        let is_later = judgement == Some(Ok(())) && self.find_delay();
+        // One that may hold what was withdrawn since, or was measured elsewhere, is folded anew.
+        let alternative = self.alternative.take().filter(|_| self.trajectory.withdrawals.is_empty() && !is_later);
+        let mapped = (self.model.field(), self.progress.predicted);
+        let choose =
+            |judgement| field_choice::choose(&self.trajectory, &self.config, mapped, alternative, judgement, stop);
+        let Some(Choice { mut alternative, is_changed, words, is_final }) = judgement.and_then(choose) else {
+            self.trajectory.delay = known;
+            if self.progress.choice.is_none() && !stop.is_stopped() {
+                self.say(field_choice::NOT_TOLD.to_owned());
+            }
+            return;
+        };
+        self.progress.chosen_at = if is_final { field_choice::MADE } else { self.trajectory.length() };
+        self.say(words);
+        if let Some(other) = alternative.as_mut().filter(|_| is_changed) {
+            std::mem::swap(&mut self.progress.predicted, &mut other.predicted);
+            let replaced = self.model.clone();
+            self.set_remade(std::mem::replace(&mut other.model, replaced));
+        } else if is_later {
+            self.make_again(stop);
+        }
+        // Where readings are late, the one that was replaced has them at other places.
+        self.alternative = alternative.filter(|_| self.progress.is_choice_open() && !(is_changed && is_later));
+    }
+
+    /// Looks for a delay of the readings; whether another one was found than was known.
+    fn find_delay(&mut self) -> bool {
+        if !self.config.finds_delay() {
+            return false;
+        }
+        let observations = self.trajectory.observations().copied().collect::<Vec<_>>();
+        let known = self.trajectory.delay;
+        let is_other = |found: &Delay| known.is_none_or(|known| found.differs_from(&known));
+        let Some(found) = delay::of(&self.config, &observations).filter(is_other) else { return false };
+        log::info!("{found}; they are mapped where they were taken");
+        self.trajectory.delay = Some(found);
+        true
+    }
+
+    /// Makes the map again from its trajectory.
+    fn make_again(&mut self, stop: &StopSignal) {
+        let batches = self.trajectory.corrected_batches();
+        self.set_remade(trajectory::fold_onto(self.empty_model(), batches, &|| stop.is_stopped(), |_, _| {}));
+    }
+
+    /// A model of what is mapped that has learnt nothing.
+    fn empty_model(&self) -> FieldModel {
+        FieldModel::kept_in(self.model.tile_store(), &self.config.decided(self.model.field()))
     }
 
     /// Notes where readings whose axes mean nothing come into a map of strengths, so that it remains one.
@@ -578,10 +619,10 @@ impl Mapper {
             log::error!("the map is not corrected: its trajectory is not complete");
             return Effect::Unchanged;
         }
-        self.trajectory.correction = correction;
+        self.trajectory.correct(correction);
         let (model, batches) = match folded {
             Some(folded) => (folded.model, folded.batches),
-            None => (FieldModel::kept_in(self.model.tile_store(), &self.config.decided(self.model.field())), 0),
+            None => (self.empty_model(), 0),
         };
         let others: Vec<_> = self.trajectory.corrected_batches().skip(batches).collect();
         let effect = self.continue_from(model, &others, stop);
@@ -634,6 +675,10 @@ impl Mapper {
         if self.config.model.field != Mapped::Auto && config.model.field == Mapped::Auto {
             // A map that was begun as what the settings said remains that.
             self.progress.chosen_at = field_choice::MADE;
+        }
+        if let Some(delay) = self.trajectory.delay.as_mut().filter(|_| self.config.sensor.delay != config.sensor.delay)
+        {
+            delay.end.get_or_insert(self.model.totals.batches());
         }
         self.pipelines().for_each(|pipeline| pipeline.configure(&config));
         self.model.configure(&config);

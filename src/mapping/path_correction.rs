@@ -285,7 +285,7 @@ impl CorrectionThread {
     /// Makes the map again; none where that was stopped.
     fn fold(&mut self, correction: Correction) -> Option<(Correction, Box<Folded>)> {
         let started = Instant::now();
-        self.trajectory.correction = correction.clone();
+        self.trajectory.correct(correction.clone());
         let store = lock(&self.store).as_ref().and_then(Weak::upgrade);
         let model = FieldModel::kept_in(store, &self.config);
         let model = fold_onto(model, self.trajectory.corrected_batches(), &|| self.stop.is_stopped(), |_, _| {});

@@ -7,7 +7,7 @@ use super::step_log::ReadTrajectory;
 use super::stop::StopSignal;
 use crate::field::model::FieldModel;
 use crate::sensing::reading::Observation;
-use crate::trajectory::{Trajectory, fold_onto};
+use crate::trajectory::fold_onto;
 
 /// A map that is being made again. It is given up when this is dropped.
 #[derive(Debug)]
@@ -33,9 +33,7 @@ impl Refold {
             // The mapping thread needs the other cores. The map does not depend on it.
             config.tiles.threads = 1;
         }
-        let Trajectory { correction, withdrawals, .. } = mapper.trajectory();
-        let (count, mut whole) = (withdrawals.len(), Trajectory::new(Vec::new(), correction.clone()));
-        whole.withdrawals.clone_from(withdrawals);
+        let (count, whole) = (mapper.trajectory().withdrawals.len(), mapper.trajectory().with_batches(Vec::new()));
         let stops = [stop.clone(), ends.clone()];
         let is_stopped = move || stops.iter().any(StopSignal::is_stopped);
         let refold = move || match read() {

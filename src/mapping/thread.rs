@@ -33,7 +33,7 @@ use crate::sensing::counters::Counters;
 use crate::sensing::reading::{Observation, Pose};
 use crate::slam::{self, Estimate};
 use crate::sync::lock;
-use crate::trajectory::Withdrawal;
+use crate::trajectory::{Delay, Withdrawal};
 
 /// How long the thread waits for a message before it checks its log.
 const IDLE: Duration = Duration::from_secs(1);
@@ -105,6 +105,7 @@ struct Shared {
     choice: Option<String>,
     corrected_path: Option<CorrectedPath>,
     relocated: Option<Relocated>,
+    delay: Option<Delay>,
     withdrawals: Vec<Withdrawal>,
     map_from_odometry: Isometry2<f64>,
 }
@@ -132,6 +133,7 @@ impl MappingThread {
             choice,
             corrected_path: None,
             relocated: mapper.pipeline().held().map(|_| Relocated::begun()),
+            delay: mapper.trajectory().delay,
             withdrawals: mapper.trajectory().withdrawals.clone(),
             map_from_odometry: mapper.map_from_odometry(),
         };
@@ -193,6 +195,11 @@ impl MappingThread {
     /// The quantity that is mapped, and why, where the settings leave that to magmap and it has been chosen. It is logged when it is.
     pub fn choice(&self) -> Option<String> {
         lock(&self.shared).choice.clone()
+    }
+
+    /// How late readings are stamped, where it was found and `sensor.delay` does not say it. It is logged when it is found.
+    pub fn delay(&self) -> Option<Delay> {
+        lock(&self.shared).delay.filter(|delay| delay.end.is_none())
     }
 
     /// Places withdrawn from the map, because the building has changed there.
@@ -531,7 +538,8 @@ impl MappingLoop {
             self.frame.set(frame);
         }
         let ends = Ends::with(&step);
-        let (number, field) = (self.mapper.progress().versions, self.mapper.model().field());
+        let made_as = |mapper: &Mapper| (mapper.model().field(), mapper.trajectory().delay);
+        let (number, before) = (self.mapper.progress().versions, made_as(&self.mapper));
         let start = Instant::now();
         let effect = self.mapper.take(step, &self.stop);
         if replaces
@@ -542,7 +550,7 @@ impl MappingLoop {
         }
         let is_replaced = matches!(effect, Effect::Replaced);
         self.end(ends, is_replaced);
-        if self.mapper.model().field() != field {
+        if !matches!(effect, Effect::Replaced) && made_as(&self.mapper) != before {
             self.end(Ends::Settings, is_replaced);
         }
         match effect {
@@ -816,6 +824,7 @@ impl MappingLoop {
         if self.mapper.pipeline().held().is_some() && shared.relocated.is_none() {
             shared.relocated = Some(Relocated::begun());
         }
+        shared.delay = self.mapper.trajectory().delay;
         shared.status.updates = progress.learnt;
         shared.status.merged_batches = progress.merged_batches;
         if shared.choice != progress.choice {

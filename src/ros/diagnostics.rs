@@ -121,6 +121,7 @@ impl Diagnostics {
             ]
         }));
         values.extend(mapping.choice().map(|choice| value("choice of the field", choice)));
+        values.extend(mapping.delay().map(|delay| delay_value(delay.seconds)));
         values.extend(file_values(&file));
         values.extend(newest.as_deref().map(update_values).unwrap_or_default());
         values.extend(lock(&shared.scales).as_ref().map(scale_values).unwrap_or_default());
@@ -170,10 +171,14 @@ fn path_values(path: &CorrectedPath) -> Vec<KeyValue> {
         values.extend([
             value("standard deviation of the place", format!("{:.3} m", (covariance.m11 + covariance.m22).sqrt())),
             value("drift of odometry", format!("{drift:+.4} rad/m")),
-            value("delay of readings", format!("{delay:+.3} s")),
+            delay_value(*delay),
         ]);
     }
     values
+}
+
+fn delay_value(seconds: f64) -> KeyValue {
+    value("delay of readings", format!("{seconds:+.3} s"))
 }
 
 fn file_values(file: &MapLogStatus) -> Vec<KeyValue> {

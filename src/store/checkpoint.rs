@@ -18,7 +18,7 @@ use crate::field::tile_store::TileStore;
 use crate::mapping::mapper::{Continuation, Mapper, Progress, SavedMap};
 use crate::mapping::path;
 use crate::mapping::pipeline::Pipeline;
-use crate::trajectory::{Correction, Withdrawal};
+use crate::trajectory::{Correction, Delay, Trajectory, Withdrawal};
 
 /// A map at one moment, with everything needed to continue as if mapping had never stopped.
 #[derive(Clone, Debug, PartialEq)]
@@ -47,6 +47,9 @@ pub struct Stream {
     pub continuation: Option<Box<Continuation>>,
     /// Where the frame of odometry is in that of the map.
     pub correction: Correction,
+    /// How late readings are stamped, where that was found.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub delay: Option<Delay>,
     /// Observations that no longer hold.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub withdrawals: Vec<Withdrawal>,
@@ -86,6 +89,7 @@ impl Checkpoint {
                 pipeline: mapper.pipeline().clone(),
                 continuation: mapper.continuation().cloned().map(Box::new),
                 correction: mapper.trajectory().correction.clone(),
+                delay: mapper.trajectory().delay,
                 withdrawals: mapper.trajectory().withdrawals.clone(),
             },
         })
@@ -97,14 +101,15 @@ impl Checkpoint {
     /// As [`FieldModel::from_state`].
     pub fn resume(&self, config: &Config) -> Result<Mapper, field::Error> {
         let model = FieldModel::from_state(config, &self.model)?;
-        let Stream { progress, mut pipeline, mut continuation, correction, withdrawals } = self.stream.clone();
+        let Stream { progress, mut pipeline, mut continuation, correction, delay, withdrawals } = self.stream.clone();
         pipeline.configure(config);
         if let Some(continuation) = &mut continuation {
             continuation.pipeline.configure(config);
         }
-        let mut mapper = Mapper::resume(config.clone(), self.frame.clone(), pipeline, model, progress, correction);
+        let mut trajectory = Trajectory::new(Vec::new(), correction);
+        (trajectory.delay, trajectory.withdrawals) = (delay, withdrawals);
+        let mut mapper = Mapper::resume(config.clone(), self.frame.clone(), pipeline, model, progress, trajectory);
         mapper.set_continuation(continuation);
-        mapper.set_withdrawals(withdrawals);
         Ok(mapper)
     }
 
@@ -112,8 +117,8 @@ impl Checkpoint {
     pub fn map(&self) -> SavedMap {
         let Progress { sources, steps, .. } = self.stream.progress.clone();
         let (path, odometry) = (self.stream.pipeline.path().clone(), *self.stream.pipeline.odometry());
-        let withdrawals = self.stream.withdrawals.clone();
-        SavedMap { model: self.model.clone(), path, odometry, sources, withdrawals, steps }
+        let (delay, withdrawals) = (self.stream.delay, self.stream.withdrawals.clone());
+        SavedMap { model: self.model.clone(), path, odometry, sources, delay, withdrawals, steps }
     }
 
     /// Writes it, with batches of the trajectory that are not in the file yet; the file is begun. Tiles are written if they are not in
@@ -193,7 +198,9 @@ fn read_stream(json: &str) -> Result<Stream, Problem> {
     let stream: Stream = serde_json::from_str(json)?;
     let is_continuation_valid =
         stream.continuation.as_ref().is_none_or(|continuation| continuation.pipeline.is_valid());
-    let are_places_valid = stream.correction.is_valid() && stream.withdrawals.iter().all(Withdrawal::is_valid);
+    let are_places_valid = stream.correction.is_valid()
+        && stream.delay.as_ref().is_none_or(Delay::is_valid)
+        && stream.withdrawals.iter().all(Withdrawal::is_valid);
     if stream.progress.is_valid() && stream.pipeline.is_valid() && is_continuation_valid && are_places_valid {
         return Ok(stream);
     }

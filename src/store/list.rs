@@ -16,7 +16,7 @@ use super::{Database, Error};
 use crate::config::Config;
 use crate::field::totals::Totals;
 use crate::mapping::mapper::Mapper;
-use crate::trajectory::Withdrawal;
+use crate::trajectory::{Delay, Withdrawal};
 
 /// Depth of the search in subfolders, which are namespaces.
 const DEPTH: usize = 4;
@@ -69,6 +69,8 @@ pub struct Contents {
     pub totals: Totals,
     /// Names of the recordings or robot nodes that it was made from, without duplicates.
     pub sources: Vec<String>,
+    /// How late readings are stamped, where it was found.
+    pub delay: Option<Delay>,
     /// Where the building has changed since the map was begun: what was withdrawn from it.
     pub changes: Vec<Withdrawal>,
 }
@@ -81,9 +83,10 @@ impl Contents {
                 sources.push(run.id.name.clone());
             }
         }
-        let (model, changes) = (mapper.model(), mapper.trajectory().withdrawals.clone());
+        let (model, delay) = (mapper.model(), mapper.trajectory().delay);
+        let changes = mapper.trajectory().withdrawals.clone();
         let extent = model.map().map(|map| map.extent);
-        Self { extent, frame: mapper.frame().to_owned(), totals: model.totals, sources, changes }
+        Self { extent, frame: mapper.frame().to_owned(), totals: model.totals, sources, delay, changes }
     }
 }
 

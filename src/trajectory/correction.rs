@@ -173,26 +173,36 @@ impl Correction {
         observations.iter().enumerate().map(apply).collect()
     }
 
+    /// Whether readings were measured elsewhere than where the path was at their stamps.
+    pub(super) fn has_lags(&self) -> bool {
+        self.nodes.iter().any(|node| !is_zero(&node.lag))
+    }
+
     /// The nodes of this correction of a trajectory of its own, as a part of a longer one in another frame and with another sensor: the
     /// part begins at observation `first`, and `frame` and `hard_iron` say where its map is in the common one, and how its sensor differs.
+    /// Where there are `lags`, one for each observation, they come on top of those of the nodes.
     pub(super) fn of_part(
         &self,
         observations: &[&Observation],
+        lags: &[Vector3<f64>],
         first: usize,
         frame: &Isometry2<f64>,
         hard_iron: &Vector3<f64>,
     ) -> Vec<Node> {
         let Some(last) = observations.len().checked_sub(1) else { return Vec::new() };
-        let at_end = |index: usize| {
+        let at = |index: usize| {
             let (at, odometry) = (index as f64, observations[index].in_plane());
             let own = self.pose(at, &odometry) * odometry.inverse();
-            let lag = self.between(at, |node| &node.lag).into();
-            Node { hard_iron: self.hard_iron(at).into(), lag, ..Node::new(at, &own) }
+            let lag = self.between(at, |node| &node.lag) + lags.get(index).copied().unwrap_or_default();
+            Node { hard_iron: self.hard_iron(at).into(), lag: lag.into(), ..Node::new(at, &own) }
         };
         let is_within = |node: &&Node| node.observation > 0.0 && node.observation < last as f64;
-        let mut nodes = vec![at_end(0)];
-        nodes.extend(self.nodes.iter().filter(is_within));
-        nodes.extend((last > 0).then(|| at_end(last)));
+        let nodes: Vec<Node> = if lags.is_empty() {
+            let (start, end) = (at(0), (last > 0).then(|| at(last)));
+            [start].into_iter().chain(self.nodes.iter().filter(is_within).copied()).chain(end).collect()
+        } else {
+            (0..=last).map(at).collect()
+        };
         let place = |node: Node| Node {
             hard_iron: (Vector3::from(node.hard_iron) + hard_iron).into(),
             lag: node.lag,
@@ -273,7 +283,7 @@ mod tests {
         assert!((path.translation.vector - Vector2::new(1.0, 1.0)).norm() < 1e-12, "{path}");
         // As a part of a longer trajectory, in a frame of its own.
         let frame = Isometry2::new(Vector2::new(5.0, 0.0), quarter);
-        let part = correction.of_part(&observations.iter().collect::<Vec<_>>(), 4, &frame, &Vector3::zeros());
+        let part = correction.of_part(&observations.iter().collect::<Vec<_>>(), &[], 4, &frame, &Vector3::zeros());
         let of_part = Correction::new(part).unwrap().apply(4, &observations);
         for (alone, joined) in moved.iter().zip(&of_part) {
             let expected = frame * alone.in_plane();

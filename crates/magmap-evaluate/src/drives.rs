@@ -12,11 +12,13 @@ use magmap::config::{Config, Cut};
 use magmap::field::map::{FieldMap, SensorBias};
 use magmap::field::model::FieldModel;
 use magmap::mapping::averaging::Averager;
+use magmap::mapping::delay;
 use magmap::sensing::calibration::Calibration;
 use magmap::sensing::gates::{Continuity, GradientGate, Passed, PulseGate, ReadingGate, RepeatGate, check_range};
 use magmap::sensing::reading::{LocatedReading, MagneticField, Measurement, Observation, Reading};
 use magmap::sensing::rejection::Rejection;
 use magmap::sensing::synchronizer::{PlacedReading, Synchronizer};
+use magmap::trajectory::Delay;
 use magmap_tools::recording::aalto_csv::{AaltoDrive, DrivePath, Magnetometer};
 use nalgebra::{Isometry3, Matrix3, Vector3};
 use rand::SeedableRng;
@@ -71,14 +73,16 @@ impl Experiment {
 /// The drives of one experiment, read and cut.
 #[derive(Clone, Debug)]
 pub struct Material {
+    /// How late the readings are stamped, where it was found.
+    delay: Option<Delay>,
     batches: Vec<Vec<LocatedReading>>,
     /// Drives that it is tested on.
     test: Vec<Vec<LocatedReading>>,
 }
 
 impl Material {
-    /// Reads the drives from the folder that holds the sensors' folders. What is learnt has passed
-    /// the gates for readings, as in a replay.
+    /// Reads the drives from the folder that holds the sensors' folders. What is learnt has passed the gates for readings, as in a replay. For
+    /// a map of the three axes, the drives that are learnt from tell how late readings are stamped, those that are tested on as well.
     ///
     /// # Errors
     /// When a drive is missing, damaged or too short.
@@ -89,10 +93,16 @@ impl Material {
         magnetometer: Magnetometer,
         config: &Config,
     ) -> anyhow::Result<Self> {
-        let part = |number: &u32, others: &[u32], held_out: bool| -> anyhow::Result<Vec<LocatedReading>> {
+        let read = |number: &u32| {
             let drive = AaltoDrive::read(&DrivePath::new(data, magnetometer, *number));
-            let drive = drive.with_context(|| format!("drive {number}"))?;
-            let located = located(&drive, config);
+            drive.with_context(|| format!("drive {number}"))
+        };
+        let learnt = drives.learn.iter().map(read).collect::<anyhow::Result<Vec<_>>>()?;
+        let delay = find_delay(&learnt, config);
+        let mut config = config.clone();
+        config.sensor.delay = delay.map_or(config.sensor.delay, |delay| delay.seconds);
+        let part = |number: &u32, others: &[u32], held_out: bool| -> anyhow::Result<Vec<LocatedReading>> {
+            let located = located(&read(number)?, &config);
             let rejected = located.iter().filter(|(_, is_accepted)| !is_accepted).count();
             if rejected > 0 && !held_out {
                 log::warn!("drive {number}: the gates rejected {rejected} of {} readings", located.len());
@@ -115,7 +125,7 @@ impl Material {
             };
             batches.extend(edges.windows(2).map(|edge| drive[edge[0]..edge[1]].to_vec()));
         }
-        Ok(Self { batches, test })
+        Ok(Self { delay, batches, test })
     }
 
     /// Shuffles the readings into batches of the same sizes, so that no batch is a piece of the path any more.
@@ -197,6 +207,19 @@ fn located(drive: &AaltoDrive, config: &Config) -> Vec<(LocatedReading, bool)> {
     readings
 }
 
+/// How late the readings of these drives are stamped, where a map of the three axes finds that out.
+fn find_delay(drives: &[AaltoDrive], config: &Config) -> Option<Delay> {
+    if !(config.needs_mount() && config.finds_delay()) {
+        return None;
+    }
+    let observed = |drive: &AaltoDrive| {
+        let accepted =
+            located(drive, config).into_iter().filter_map(|(reading, is_accepted)| is_accepted.then_some(reading));
+        averaged(&accepted.collect::<Vec<_>>(), config, 0.0)
+    };
+    delay::of(config, &drives.iter().flat_map(observed).collect::<Vec<_>>())
+}
+
 /// Poses of the sensor at each reading of a drive, with the speed between the neighbouring readings.
 fn poses(drive: &[LocatedReading]) -> impl Iterator<Item = SensorPose> {
     drive.iter().enumerate().map(|(row, reading)| {
@@ -274,6 +297,8 @@ pub struct BatchScores {
 pub struct DrivesOutcome {
     /// Duration of all updates, in seconds.
     pub seconds: f64,
+    /// How late the readings are stamped, where it was found.
+    pub delay: Option<Delay>,
     /// Names of the hyperparameters.
     pub hyperparameter_names: Vec<String>,
     /// One entry per batch.
@@ -347,7 +372,8 @@ pub fn run(
         });
         progress(batch, material.batches.len());
     }
-    Ok(DrivesOutcome { seconds: batches.iter().map(|batch| batch.seconds).sum(), hyperparameter_names, batches })
+    let seconds = batches.iter().map(|batch| batch.seconds).sum();
+    Ok(DrivesOutcome { seconds, delay: material.delay, hyperparameter_names, batches })
 }
 
 /// The map's prediction for each pose, infinitely far from every reading.

@@ -263,6 +263,7 @@ impl Input {
         let located = Config { localization: localization.clone(), ..located };
         let map = checkpoint.field_map(&settings)?.ok_or_else(|| Error::Empty(name.clone()))?;
         let mut trajectory = Trajectory::new(batches, checkpoint.stream.correction.clone());
+        trajectory.delay = checkpoint.stream.delay;
         trajectory.withdrawals.clone_from(&checkpoint.stream.withdrawals);
         let observations: Vec<Observation> = trajectory.corrected_batches().flatten().collect();
         let metres = observations.windows(2).map(|pair| (pair[1].position - pair[0].position).norm()).sum();
@@ -373,6 +374,7 @@ pub fn merge(
             pipeline,
             continuation: None,
             correction: trajectory.correction.clone(),
+            delay: trajectory.delay,
             withdrawals: trajectory.withdrawals.clone(),
         },
     };

@@ -5,6 +5,7 @@ mod calibrate;
 mod changes;
 mod command_line;
 mod common;
+mod delay;
 mod documentation;
 mod export;
 mod faults;

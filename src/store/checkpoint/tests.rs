@@ -10,7 +10,7 @@ use crate::field;
 use crate::mapping::mapper::Step;
 use crate::mapping::stop::StopSignal;
 use crate::sensing::reading::{MagneticField, Measurement, Observation, Pose, Reading, Stamp};
-use crate::trajectory::{Correction, Given, Node};
+use crate::trajectory::{Correction, Delay, Given, Node, Trajectory};
 use streaming_gp::kernel::Shape;
 
 /// A winding drive of `count` observations.
@@ -64,7 +64,9 @@ fn checkpoint(config: &Config, model: &FieldModel) -> Checkpoint {
         given,
     }])
     .unwrap();
-    let mut mapper = Mapper::resume(config.clone(), frame, pipeline, model.clone(), Progress::default(), correction);
+    let mut trajectory = Trajectory::new(Vec::new(), correction);
+    trajectory.delay = Some(Delay { seconds: 0.1, deviation: 3e-17, end: Some(7) });
+    let mut mapper = Mapper::resume(config.clone(), frame, pipeline, model.clone(), Progress::default(), trajectory);
     // Waiting readings, an open cell, an open batch.
     for (index, measurement) in drive(8).into_iter().enumerate() {
         mapper.take(Step::Input { index: index as u64, input: measurement.into() }, &StopSignal::default());

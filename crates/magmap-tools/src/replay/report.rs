@@ -13,7 +13,7 @@ use magmap::field::grid::StrengthGrid;
 use magmap::field::map::{FieldMap, SensorBias};
 use magmap::mapping::thread::Finished;
 use magmap::sensing::counters::Counters;
-use magmap::trajectory::Withdrawal;
+use magmap::trajectory::{Delay, Withdrawal};
 use streaming_gp::{CeilingUsed, NamedValue, SelectionEnd};
 
 /// The report of a replay.
@@ -47,6 +47,8 @@ pub struct ReplayReport {
     /// Why the map is in doubt, if it is: how the axes of the readings contradict the physics, that
     /// readings contradict the map at places that it knew, or that a bias grows with the speed.
     pub doubt: Option<String>,
+    /// How late readings are stamped, where it was found without correcting the path.
+    pub delay: Option<Delay>,
     /// Where the building has changed since the map was begun: what was withdrawn from it.
     pub changes: Vec<Withdrawal>,
     /// How the path of odometry was corrected, where it was.
@@ -142,6 +144,7 @@ impl ReplayReport {
             choice: finished.mapper.progress().choice.clone(),
             relocated: finished.relocated.as_ref().map(|relocated| relocated.words.clone()),
             doubt: finished.doubt.clone(),
+            delay: finished.mapper.trajectory().delay,
             changes: finished.mapper.trajectory().withdrawals.clone(),
             corrected_path,
             loss,

@@ -178,6 +178,9 @@ fn write_batches(out: &mut impl Write, outcome: &DrivesOutcome) -> io::Result<()
             "hard iron of the sensor, in microtesla: {x:.2}, {y:.2}, {z:.2} (standard deviations {sd_x:.2}, {sd_y:.2}, {sd_z:.2})"
         )?;
     }
+    if let Some(delay) = &outcome.delay {
+        writeln!(out, "{delay}")?;
+    }
     writeln!(out, "all updates: {:.3} s", outcome.seconds)
 }
 

@@ -8,10 +8,11 @@ use clap::Args;
 use magmap::config::{Config, Mapped, Program};
 use magmap::sensing::intake::Input;
 use magmap::sensing::reading::Measurement;
+use magmap::trajectory::Delay;
 use magmap_tools::calibration::{Agreement, Calibration, Estimate, SpeedBias, calibrate};
 use magmap_tools::cli::{Ending, SettingsArguments, Terminal};
 
-use crate::summary::{Table, delay_in_words, print_json};
+use crate::summary::{Table, print_json};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -144,7 +145,7 @@ fn table(calibration: &Calibration) -> Table {
         table.row("yaw of the mount", format!("{value:.1}° ± {sd:.1}° {words}"));
     }
     if let Some(Estimate { value, sd }) = calibration.delay {
-        table.row("delay", delay_in_words(value, sd));
+        table.row("delay", Delay { seconds: value, deviation: sd, end: None });
     }
     if let Some(Agreement { pairs, before, after }) = calibration.agreement {
         let words = format!("readings differ by {before:.2} µT, calibrated by {after:.2} µT ({pairs} pairs)");

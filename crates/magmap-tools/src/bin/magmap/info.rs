@@ -114,6 +114,9 @@ fn print_maps(folder: &Path, maps: &[Listed], json: bool) -> anyhow::Result<Endi
         if let State::Damaged(why) = &map.state {
             writeln!(out, "  {:width$}  {why}", "")?;
         }
+        if let Some(delay) = map.contents.as_ref().and_then(|contents| contents.delay) {
+            writeln!(out, "  {:width$}  {delay}", "")?;
+        }
         for change in map.contents.iter().flat_map(|contents| &contents.changes) {
             writeln!(out, "  {:width$}  the building has changed {change}", "")?;
         }

@@ -6,6 +6,7 @@ use std::io::{self, Write};
 use magmap::display::steel;
 use magmap::sensing::counters::Counters;
 use magmap::sensing::gates::Reopenings;
+use magmap::trajectory::Delay;
 use magmap_tools::replay::{PathErrors, PathReport, ReplayOutputs, ReplayReport, SlamReport};
 use serde::Serialize;
 
@@ -58,6 +59,7 @@ pub fn print(outcome: &ReplayOutputs) -> io::Result<()> {
     table.rows("resumed", &report.resumed);
     table.rows("located", &report.relocated);
     table.rows("chosen", &report.choice);
+    table.rows("delay", &report.delay);
     table.rows("in doubt", &report.doubt);
     table.rows("changed", &report.changes);
     if report.interrupted {
@@ -106,18 +108,13 @@ fn add_model(table: &mut Table, report: &ReplayReport) {
     table.row("noise", format!("{:.2} µT (standard deviation)", totals.noise_standard_deviation));
 }
 
-/// How much later readings are stamped than poses, with its standard deviation, in seconds.
-pub fn delay_in_words(delay: f64, deviation: f64) -> String {
-    format!("readings are stamped {delay:.3} ± {deviation:.3} s later than poses (sensor.delay)")
-}
-
 fn add_path(table: &mut Table, path: &PathReport) {
     table.row("path corrected", format!("by {:.2} m RMS, {:.2} m at most", path.moved, path.moved_most));
     if let Some(SlamReport { length_ratio, drift, delay, delay_deviation, expected_error, revisits, .. }) = &path.slam {
         let stretch = 100.0 * (length_ratio - 1.0);
         table.row("", format!("distances by {stretch:+.2} %, heading by {drift:+.4} rad/m"));
         table.row("", format!("expected error {expected_error:.3} m RMS"));
-        table.row("delay", delay_in_words(*delay, *delay_deviation));
+        table.row("delay", Delay { seconds: *delay, deviation: *delay_deviation, end: None });
         let length: f64 = revisits.iter().map(|revisit| revisit.length).sum();
         let longest = revisits.iter().map(|revisit| revisit.way_round).fold(0.0, f64::max);
         table.row("places revisited", format!("along {length:.0} m of the path, after up to {longest:.0} m"));
