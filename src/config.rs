@@ -53,7 +53,8 @@ sections! {
         hard_iron: [f64; 3] = [0.0; 3] => all_finite,
         /// Soft iron: the 3 x 3 matrix, row by row, that multiplies a reading after the hard iron is subtracted.
         soft_iron: [f64; 9] = [1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0] => calibration_matrix,
-        /// How much later readings are stamped than poses of the same moment, in seconds. It is subtracted from the stamps of readings.
+        /// How much later readings are stamped than poses of the same moment, in seconds. It is subtracted from the stamps of readings. At 0, a
+        /// map of the three axes finds it out.
         delay: f64 = 0.0 => number("-10 to 10", |value| (-10.0..=10.0).contains(&value)),
     }
 
@@ -540,7 +541,7 @@ choices! {
         /// The three axes of the field and the hard iron of the sensor: needs the orientation of the sensor.
         Vector = "vector",
         /// The three axes where they agree with the physics of a magnetic field and predict the strength no worse, the strength
-        /// otherwise: chosen after 20, 40 and 80 m of a new map, which begins as one of strengths. A map that was begun as one of the
+        /// otherwise: chosen after 20, 30, 40 and 80 m of a new map, which begins as one of strengths. A map that was begun as one of the
         /// strength or of the three axes remains that.
         Auto = "auto",
     }

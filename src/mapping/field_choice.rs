@@ -15,7 +15,7 @@ use crate::sensing::reading::Observation;
 use crate::trajectory::{Trajectory, fold_onto};
 
 /// Lengths of path after which the choice is made, in metres. Mapping waits while the other map is folded.
-const DUE: [f64; 3] = [20.0, 40.0, 80.0];
+const DUE: [f64; 4] = [20.0, 30.0, 40.0, 80.0];
 
 /// Length of path after which nothing remains to be chosen, in metres.
 pub(super) const MADE: f64 = DUE[DUE.len() - 1];
