@@ -77,6 +77,20 @@ def test_the_strength_is_mapped_where_the_mount_is_missing(mapped):
     assert len(field.axes) == 0 and field.readings_used == sent - rejected and 10 < rejected < 100
 
 
+def test_readings_that_are_late_are_mapped_where_they_were_taken(session):
+    mapper = session.mapper()
+    field = mapper.watch('field')
+    robot = session.robot(mapper, sensor='imu')
+    session.broadcast_fixed(transform('base_link', 'imu', MOUNT))
+    course = drive(SECONDS, mount=MOUNT, field=harmonic_field_at)
+    # Each reading is that of seven steps of 20 ms before.
+    robot.drive(replace(course[7:], readings=course.readings[:-7]))
+    mapper.finish(field)
+    delay = float(mapper.fresh_diagnostics().values['delay of readings'].removesuffix(' s'))
+    assert delay == pytest.approx(0.14, abs=0.02)
+    assert 'later than poses (sensor.delay); they are mapped where they were taken' in mapper.process.log
+
+
 def test_a_mount_that_comes_while_the_robot_stands_leads_to_the_axes(session):
     mapper = session.mapper()
     field = mapper.watch('field')

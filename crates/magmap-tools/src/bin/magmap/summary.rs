@@ -59,7 +59,7 @@ pub fn print(outcome: &ReplayOutputs) -> io::Result<()> {
     table.rows("resumed", &report.resumed);
     table.rows("located", &report.relocated);
     table.rows("chosen", &report.choice);
-    table.rows("delay", &report.delay);
+    table.rows("delay", report.delay);
     table.rows("in doubt", &report.doubt);
     table.rows("changed", &report.changes);
     if report.interrupted {
