@@ -44,71 +44,93 @@ const GREATEST: f64 = 0.5;
 /// How much greater the log evidence with the delay must be than without, in nats.
 ///
 /// Of 144 simulated drives of 20 m whose readings are not late, none is better by more than 10 with a delay; of those whose readings are 0.15 s
-/// late, 141 are better by 20 or more, and half of them by 178. Odometry that drifts can look like a delay: by 2 % of the distance and
+/// late, 141 are better by 20 or more, half of all by 178. Odometry that drifts can look like a delay: by 2 % of the distance and
 /// 0.02 rad/m, 6 of the 144 drives are better by 20 or more.
 const LEAST_LEAD: f64 = 20.0;
+
+/// Where the parabola at no delay promises a smaller lead, the search ends there, in nats.
+const PROMISING: f64 = 0.5 * LEAST_LEAD;
 
 /// Errors of the delay in those drives, over the standard deviation from the curvature: the model is not exactly true.
 const INFLATION: f64 = 3.0;
 
+/// A reading, and the velocity of the sensor.
+type Moving = (Observation, Vector3<f64>);
+
 /// How late these observations at their poses by odometry are stamped, where they tell.
 pub fn of(config: &Config, observations: &[Observation]) -> Option<Delay> {
-    let mut seen: Vec<(Observation, Vector3<f64>)> = Vec::new();
-    for (observation, velocity) in observations.iter().zip(velocities(observations)) {
+    let mut readings: Vec<Moving> = Vec::new();
+    for (seen, velocity) in observations.iter().zip(velocities(observations)) {
         // The rotations of a robot that turns on the spot have no mean.
-        let is_turning = observation.orientation.determinant() < 0.9;
-        let is_near = |(last, _): &(Observation, _)| (last.position - observation.position).norm() < SPACING;
-        if !is_turning && !seen.last().is_some_and(is_near) {
-            seen.push((*observation, velocity));
+        let is_turning = seen.orientation.determinant() < 0.9;
+        let is_near = |(last, _): &Moving| (last.position - seen.position).norm() < SPACING;
+        if !is_turning && !readings.last().is_some_and(is_near) {
+            readings.push((*seen, velocity));
         }
     }
-    let stretches: Vec<_> = seen.chunks(STRETCH).filter(|stretch| stretch.len() >= SHORTEST).collect();
-    let log_evidence = |(kernel, noise): &(VectorField, f64), delay: f64| -> Option<f64> {
-        stretches.iter().map(|stretch| log_evidence(stretch, kernel, *noise, delay)).sum()
-    };
-    let models = models(config);
+    let stretches: Vec<&[Moving]> = readings.chunks(STRETCH).filter(|stretch| stretch.len() >= SHORTEST).collect();
     let mut found = Delay { seconds: 0.0, deviation: f64::INFINITY, end: None };
     let mut lead = 0.0;
     // A wrong delay looks like noise, so the model is chosen again.
     for _ in 0..2 {
-        let under = models.iter().filter_map(|model| Some((log_evidence(model, found.seconds)?, model)));
-        let (_, model) = under.max_by(|one, other| one.0.total_cmp(&other.0)).filter(|_| !stretches.is_empty())?;
+        let (kernel, noise) = best_model(config, &stretches, found.seconds)?;
+        let at = |delay: f64| log_evidences(&stretches, &kernel, [noise], delay)[0];
         for _ in 0..STEPS {
-            let at = [-STEP, 0.0, STEP].map(|step| log_evidence(model, found.seconds + step));
-            let [Some(before), Some(here), Some(after)] = at else { return None };
+            let [before, here, after] = [-STEP, 0.0, STEP].map(|step| at(found.seconds + step));
             let (slope, curvature) = ((after - before) / (2.0 * STEP), (after - 2.0 * here + before) / STEP.powi(2));
-            let newton = if curvature < 0.0 { -slope / curvature } else { slope.signum() * LONGEST };
+            let is_concave = curvature < 0.0;
+            if found.seconds == 0.0 && is_concave && slope.powi(2) < -2.0 * curvature * PROMISING {
+                return None;
+            }
+            let newton = if is_concave { -slope / curvature } else { slope.signum() * LONGEST };
             found.deviation = INFLATION * (-curvature).max(0.0).sqrt().recip();
             found.seconds = (found.seconds + newton.clamp(-LONGEST, LONGEST)).clamp(-GREATEST, GREATEST);
             if newton.abs() < SMALLEST {
                 break;
             }
         }
-        lead = log_evidence(model, found.seconds)? - log_evidence(model, 0.0)?;
+        lead = at(found.seconds) - at(0.0);
     }
     let is_inside = found.seconds.abs() < GREATEST && found.deviation.is_finite();
     (is_inside && lead >= LEAST_LEAD).then_some(found)
 }
 
-/// The models that are tried, with their noise variance: sources below alone, and as many above.
-fn models(config: &Config) -> Vec<(VectorField, f64)> {
+/// Kernel and variance of the noise under which readings that are this late fit best; none without readings.
+fn best_model(config: &Config, stretches: &[&[Moving]], delay: f64) -> Option<(VectorField, f64)> {
     let kernel = engine::vector_model(config).kernel;
     let below = VectorField { variance_above: None, hard_iron: HARD_IRON, speed_bias: 0.0, ..kernel };
     let half = 0.5 * below.variance;
     let both = VectorField { variance: half, variance_above: Some(half), ..below.clone() };
-    let farther = |kernel: VectorField| {
+    let kernels = [below, both].into_iter().flat_map(|kernel| {
         FARTHER.map(|factor| VectorField { lengthscale: factor * kernel.lengthscale, ..kernel.clone() })
-    };
-    let kernels = [below, both].into_iter().flat_map(farther);
-    kernels.flat_map(|kernel| NOISES.map(|noise| (kernel.clone(), noise))).collect()
+    });
+    let models = kernels.flat_map(|kernel| {
+        let under = log_evidences(stretches, &kernel, NOISES, delay);
+        under.into_iter().zip(NOISES).map(move |(value, noise)| (value, (kernel.clone(), noise)))
+    });
+    let best = models.max_by(|one, other| one.0.total_cmp(&other.0));
+    best.filter(|_| !stretches.is_empty()).map(|(_, model)| model)
 }
 
-/// The log evidence of readings, each with its velocity, that were measured this long before their stamps, in nats.
-fn log_evidence(stretch: &[(Observation, Vector3<f64>)], kernel: &VectorField, noise: f64, delay: f64) -> Option<f64> {
-    let measured: Vec<_> = stretch.iter().map(|(seen, velocity)| earlier(seen, &(velocity * delay))).collect();
-    let rows = |seen: &Observation| rows_of_reading(seen.position, &seen.orientation);
-    let places: FieldPlaces = measured.iter().flat_map(rows).collect();
-    let targets = Matrix::from_fn(places.len(), 1, |row, _| measured[row / 3].field.microtesla()[row % 3]);
-    let evidence = ExactEvidence::new(covariance(&places, kernel), noise, targets).ok()?;
-    Some(evidence.scaled_at(&[1.0]))
+/// The log evidence of readings that were measured this long before their stamps, under each variance of the noise, in nats; negative infinity
+/// where rounding leaves no positive definite covariance.
+fn log_evidences<const N: usize>(
+    stretches: &[&[Moving]],
+    kernel: &VectorField,
+    noises: [f64; N],
+    delay: f64,
+) -> [f64; N] {
+    let mut sums = [0.0; N];
+    for stretch in stretches {
+        let measured: Vec<_> = stretch.iter().map(|(seen, velocity)| earlier(seen, &(velocity * delay))).collect();
+        let rows = |seen: &Observation| rows_of_reading(seen.position, &seen.orientation);
+        let places: FieldPlaces = measured.iter().flat_map(rows).collect();
+        let targets = Matrix::from_fn(places.len(), 1, |row, _| measured[row / 3].field.microtesla()[row % 3]);
+        let covariance = covariance(&places, kernel);
+        for (sum, noise) in sums.iter_mut().zip(noises) {
+            let evidence = ExactEvidence::new(covariance.clone(), noise, targets.clone());
+            *sum += evidence.map_or(f64::NEG_INFINITY, |evidence| evidence.scaled_at(&[1.0]));
+        }
+    }
+    sums
 }
