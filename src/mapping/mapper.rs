@@ -535,28 +535,29 @@ impl Mapper {
 
     /// Finds out how late readings are, and chooses what is mapped.
     fn choose(&mut self, stop: &StopSignal) {
+        let mount = self.pipeline.mount().copied().unwrap_or_default();
+        let observations = self.trajectory.corrected_batches().flatten().collect::<Vec<_>>();
+        let Some(judgement) = AxesCheck::judge(&self.config, observations.iter(), &mount) else {
+            if self.config.is_undecided() && self.progress.choice.is_none() {
+                self.say(field_choice::NOT_TOLD.to_owned());
+            }
+            return;
+        };
+        let known = self.trajectory.delay;
+        let is_later = judgement.is_ok() && self.find_delay();
         if !self.config.is_undecided() {
             self.progress.chosen_at = self.trajectory.length();
-            if self.find_delay() {
+            if is_later {
                 self.make_again(stop);
             }
             return;
         }
-        let mount = self.pipeline.mount().copied().unwrap_or_default();
-        let observations = self.trajectory.corrected_batches().flatten().collect::<Vec<_>>();
-        let judgement = AxesCheck::judge(&self.config, observations.iter(), &mount);
-        let known = self.trajectory.delay;
-        let is_later = judgement == Some(Ok(())) && self.find_delay();
         // One that may hold what was withdrawn since, or was measured elsewhere, is folded anew.
         let alternative = self.alternative.take().filter(|_| self.trajectory.withdrawals.is_empty() && !is_later);
         let mapped = (self.model.field(), self.progress.predicted);
-        let choose =
-            |judgement| field_choice::choose(&self.trajectory, &self.config, mapped, alternative, judgement, stop);
-        let Some(Choice { mut alternative, is_changed, words, is_final }) = judgement.and_then(choose) else {
+        let choice = field_choice::choose(&self.trajectory, &self.config, mapped, alternative, judgement, stop);
+        let Some(Choice { mut alternative, is_changed, words, is_final }) = choice else {
             self.trajectory.delay = known;
-            if self.progress.choice.is_none() && !stop.is_stopped() {
-                self.say(field_choice::NOT_TOLD.to_owned());
-            }
             return;
         };
         self.progress.chosen_at = if is_final { field_choice::MADE } else { self.trajectory.length() };
