@@ -649,8 +649,8 @@ impl Config {
         self.changes.enabled && !self.corrects_path()
     }
 
-    /// Whether it is found out how late readings are stamped: with three axes, unless somebody says it. Where the field corrects the path, it is
-    /// estimated with that.
+    /// Whether the delay of the readings is estimated while mapping: with three axes, unless `sensor.delay` is set. Where the path is corrected
+    /// by the field, SLAM estimates it.
     pub fn finds_delay(&self) -> bool {
         self.sensor.delay == 0.0 && self.model.field != Mapped::Strength && !self.corrects_path()
     }

@@ -102,10 +102,11 @@ impl Material {
         let mut config = config.clone();
         config.sensor.delay = delay.map_or(config.sensor.delay, |delay| delay.seconds);
         let part = |number: &u32, others: &[u32], held_out: bool| -> anyhow::Result<Vec<LocatedReading>> {
-            let located = located(&read(number)?, &config);
-            let rejected = located.iter().filter(|(_, is_accepted)| !is_accepted).count();
+            let drive = read(number)?;
+            let (located, rows) = (located(&drive, &config), drive.seconds.len());
+            let rejected = rows - located.iter().filter(|(_, is_accepted)| *is_accepted).count();
             if rejected > 0 && !held_out {
-                log::warn!("drive {number}: the gates rejected {rejected} of {} readings", located.len());
+                log::warn!("drive {number}: {rejected} of {rows} readings have no pose, or were rejected by the gates");
             }
             let (count, every) = HELD_OUT;
             let is_part = |row: usize| !others.contains(number) || (row % every >= every - count) == held_out;

@@ -19,7 +19,7 @@ use tempfile::tempdir;
 
 use super::replay::named_source;
 
-/// A drive of so many seconds at 0.5 m/s, with the sensor at the origin of the robot's body.
+/// A drive at 0.5 m/s of this duration in seconds, with the sensor at the origin of the robot's body.
 fn simulation(world: DipoleOptions, route: Route, seed: u64, duration: f64) -> Simulation {
     let robot = RobotOptions { mount: Isometry3::translation(0.0, 0.0, world.height), ..Default::default() };
     Simulation { seed, world, route, robot, duration }
@@ -31,7 +31,7 @@ fn in_room() -> Simulation {
     simulation(world, Route::Random, 1, 140.0)
 }
 
-/// What the sensors measure, with readings that are stamped late by so many seconds.
+/// The measurements of a drive, with the stamps of readings delayed by `late` seconds.
 fn drive(simulation: &Simulation, late: f64) -> Vec<Measurement> {
     let stamped = |sample: SimulatedMeasurement| match sample.measurement {
         Measurement::Reading(Reading { stamp, field }) => {
