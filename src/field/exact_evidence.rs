@@ -15,31 +15,52 @@ pub struct ExactEvidence {
     gram: Matrix,
 }
 
+/// What the targets say of the coefficients of three columns.
+#[derive(Clone, Copy, Debug)]
+pub struct Coefficients {
+    /// Their mean.
+    pub mean: Vector3<f64>,
+    /// Their covariance.
+    pub covariance: Matrix3<f64>,
+}
+
 impl ExactEvidence {
-    /// The evidence of targets with this covariance, of which the lower triangle is read, and this variance of the noise; `columns` has a
-    /// row for each target.
-    ///
-    /// # Errors
-    /// When the covariance is not positive definite.
-    pub fn new(mut covariance: Matrix, noise: f64, mut columns: Matrix) -> Result<Self, NotPositiveDefinite> {
-        let rows = covariance.nrows();
-        (0..rows).for_each(|i| covariance[(i, i)] += noise);
-        let lower = linalg::cholesky(covariance)?;
-        linalg::solve_lower(lower.as_ref(), columns.as_mut());
+    /// The evidence of targets whose covariance has this [factor](factorized); `columns` has a row for each target.
+    pub fn new(factor: &Matrix, mut columns: Matrix) -> Self {
+        linalg::solve_lower(factor.as_ref(), columns.as_mut());
         let gram = linalg::product(columns.transpose(), columns.as_ref());
-        Ok(Self { rows: rows as f64, log_determinant: linalg::log_determinant(lower.as_ref()), gram })
+        Self { rows: factor.nrows() as f64, log_determinant: linalg::log_determinant(factor.as_ref()), gram }
+    }
+
+    /// The evidence where the targets contain the three columns from `first` on as well, with unknown coefficients: independent ones of mean
+    /// zero and this variance (Rasmussen and Williams, section 2.7). None where the numbers are not finite.
+    pub fn marginalized(&self, first: usize, variance: f64) -> Option<Self> {
+        let covariance = self.covariance_of_coefficients(first, variance)?;
+        let products = |column: usize| Vector3::from_fn(|i, _| self.gram[(first + i, column)]);
+        let gram = Matrix::from_fn(self.gram.nrows(), self.gram.ncols(), |i, j| {
+            self.gram[(i, j)] - products(i).dot(&(covariance * products(j)))
+        });
+        let log_determinant = self.log_determinant - (covariance / variance).determinant().ln();
+        Some(Self { rows: self.rows, log_determinant, gram })
+    }
+
+    /// The coefficients of the three columns from `first` on that the targets `X weights` contain, with the prior of
+    /// [`marginalized`](Self::marginalized). None where the numbers are not finite.
+    pub fn coefficients(&self, first: usize, weights: &[f64], variance: f64) -> Option<Coefficients> {
+        let covariance = self.covariance_of_coefficients(first, variance)?;
+        let product = |i: usize| weights.iter().enumerate().map(|(k, weight)| weight * self.gram[(first + i, k)]).sum();
+        Some(Coefficients { mean: covariance * Vector3::from_fn(|i, _| product(i)), covariance })
+    }
+
+    fn covariance_of_coefficients(&self, first: usize, variance: f64) -> Option<Matrix3<f64>> {
+        let information = Matrix3::from_fn(|i, j| self.gram[(first + i, first + j)]) + Matrix3::identity() / variance;
+        information.cholesky().map(|factor| factor.inverse())
     }
 
     /// `(X left)^T K^-1 (X right)`.
     pub fn product(&self, left: &[f64], right: &[f64]) -> f64 {
         let row = |i: usize| right.iter().enumerate().map(|(j, right)| self.gram[(i, j)] * right).sum::<f64>();
         left.iter().enumerate().map(|(i, left)| left * row(i)).sum()
-    }
-
-    /// `Z^T K^-1 X weights` and `Z^T K^-1 Z` of the three columns Z from `first` on.
-    pub fn projected(&self, first: usize, weights: &[f64]) -> (Vector3<f64>, Matrix3<f64>) {
-        let product = |i: usize| weights.iter().enumerate().map(|(k, weight)| weight * self.gram[(first + i, k)]).sum();
-        (Vector3::from_fn(|i, _| product(i)), Matrix3::from_fn(|i, j| self.gram[(first + i, first + j)]))
     }
 
     /// The log evidence of the targets `X weights`, in nats.
@@ -50,17 +71,31 @@ impl ExactEvidence {
 
     /// The log evidence of the targets under the multiple of K that makes it greatest, so that only the shape of the covariance counts.
     pub fn scaled_at(&self, weights: &[f64]) -> f64 {
-        self.scaled(self.product(weights, weights))
-    }
-
-    /// [`scaled_at`](Self::scaled_at), given the product of the targets with themselves.
-    pub fn scaled(&self, product: f64) -> f64 {
-        let scale = (product / self.rows).max(f64::MIN_POSITIVE);
+        let scale = (self.product(weights, weights) / self.rows).max(f64::MIN_POSITIVE);
         -0.5 * (self.log_determinant + self.rows * ((std::f64::consts::TAU * scale).ln() + 1.0))
     }
 }
 
-/// The covariance of readings under the model; the lower triangle.
+/// The lower Cholesky factor of a covariance, of which the lower triangle is read, with independent noise of this variance.
+///
+/// # Errors
+/// When it is not positive definite.
+pub fn factorized(mut covariance: Matrix, noise: f64) -> Result<Matrix, NotPositiveDefinite> {
+    (0..covariance.nrows()).for_each(|i| covariance[(i, i)] += noise);
+    linalg::cholesky(covariance)
+}
+
+/// Models with all sources below the plane, and with as many above, at each of these distances over that of the kernel.
+pub fn kernels(kernel: &VectorField, distances: &[f64]) -> Vec<VectorField> {
+    let at = |distance: &f64| {
+        let below = VectorField { variance_above: None, lengthscale: distance * kernel.lengthscale, ..kernel.clone() };
+        let half = 0.5 * below.variance;
+        [VectorField { variance: half, variance_above: Some(half), ..below.clone() }, below]
+    };
+    distances.iter().flat_map(at).collect()
+}
+
+/// The covariance of the field at these places; the lower triangle.
 pub fn covariance(places: &FieldPlaces, kernel: &VectorField) -> Matrix {
     let mut covariance = linalg::zeros(places.len(), places.len());
     kernel.add_lower_covariance(places, covariance.as_mut());
@@ -97,14 +132,10 @@ pub fn add_sources_beside(positions: &[Point3<f64>], kernel: &VectorField, covar
     }
 }
 
-/// The three rows of a reading in the plane: its height is left out. Its axes are those of the body: under the prior of the bias every
-/// mount is the same.
-pub fn rows_of_reading(position: Point3<f64>, body: &Matrix3<f64>) -> [FieldPlace; 3] {
-    let position = [position.x, position.y, 0.0];
-    Axis::ALL.map(|axis| {
-        let row = body.row(axis as usize);
-        FieldPlace::Reading { axis, position, turn: [row[0], row[1], row[2]], speed: 0.0 }
-    })
+/// The three axes of the field at these places; their heights are left out.
+pub fn axes_in_plane(positions: impl IntoIterator<Item = Point3<f64>>) -> FieldPlaces {
+    let level = |position: Point3<f64>| [position.x, position.y, 0.0];
+    FieldPlaces::axes(&positions.into_iter().map(level).collect::<Vec<_>>())
 }
 
 #[cfg(test)]

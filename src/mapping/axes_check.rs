@@ -1,11 +1,10 @@
 //! Whether the axes of the readings agree with the physics of a magnetic field: once, over the first metres of a run.
 //!
-//! Above its sources a field has neither curl nor divergence. Readings whose axes were turned wrongly break that, and
-//! are mapped with great confidence all the same. So the exact log evidence of the model of the three axes over the
-//! readings as they came is compared with that under alternatives: the sensor turned on the robot, its axes exchanged,
-//! other headings. The covariance depends on the headings alone, so that one factorization serves every orientation of
-//! the sensor. It is taken up to a factor, and under several shares of noise: what is compared is the shape of the
-//! field, not how strongly it varies.
+//! Above its sources a field has neither curl nor divergence. Readings whose axes were turned wrongly break that, and are mapped with great
+//! confidence all the same. So the exact log evidence of the model of the three axes over the readings as they came is compared with that
+//! under alternatives: the sensor turned on the robot, its axes exchanged, other headings. The covariance of the field at the readings is
+//! the same for all of them, so that one factorization serves every alternative. It is taken up to a factor, and under several shares of
+//! noise: what is compared is the shape of the field, not how strongly it varies.
 //!
 //! Sources above look like sources below to a sensor that is turned by half a turn about the vertical or, since a field
 //! and its opposite are equally probable, has its z axis reversed: neither contradicts anything. So every orientation is
@@ -16,11 +15,11 @@
 use std::collections::VecDeque;
 
 use nalgebra::{Isometry3, Matrix3, Point3, Rotation3, Vector2, Vector3};
-use streaming_gp::{FieldPlaces, Matrix, Places, VectorField};
+use streaming_gp::{Matrix, VectorField};
 
 use crate::config::{Config, Mapped};
 use crate::field::engine;
-use crate::field::exact_evidence::{ExactEvidence, add_sources_beside, covariance, rows_of_reading};
+use crate::field::exact_evidence::{ExactEvidence, add_sources_beside, axes_in_plane, covariance, factorized, kernels};
 use crate::sensing::reading::Observation;
 
 /// Least distance between readings that are compared, in metres: half a cell less than ten centimetres.
@@ -65,10 +64,11 @@ const BIAS: f64 = 30.0;
 const LEAST_SPEED_LEAD: f64 = 20.0;
 const LEAST_SPEED_EFFECT: f64 = 1.0;
 
-/// The columns of a reading: the nine products of an axis of the body in the map's frame with an axis of the reading,
-/// and the axes of the body times the speed.
-const TURNS: usize = 9;
-const COLUMNS: usize = 12;
+/// The columns of a reading: the nine products of an axis of the body in the map's frame with an axis of the reading, the axes of the body,
+/// and those times the speed.
+const AXES: usize = 9;
+const SPEEDS: usize = 12;
+const COLUMNS: usize = 15;
 
 /// Compares the readings of the first metres.
 #[derive(Clone, Debug)]
@@ -129,20 +129,15 @@ impl AxesCheck {
     }
 
     fn of(config: &Config) -> Self {
-        let model = engine::vector_model(config);
-        let below = VectorField { variance_above: None, hard_iron: BIAS, speed_bias: 0.0, ..model.kernel };
-        let half = 0.5 * below.variance;
-        let both = VectorField { variance: half, variance_above: Some(half), ..below.clone() };
-        let models = FARTHER.map(|factor| {
-            [(&below, false), (&both, false), (&both, true)].map(|(kernel, is_beside)| {
-                let kernel = VectorField { lengthscale: factor * kernel.lengthscale, ..kernel.clone() };
-                Model { kernel, is_beside }
-            })
-        });
+        let with_and_without = |kernel: VectorField| {
+            let beside = kernel.variance_above.map(|_| Model { kernel: kernel.clone(), is_beside: true });
+            [Some(Model { kernel, is_beside: false }), beside]
+        };
+        let models = kernels(&engine::vector_model(config).kernel, &FARTHER).into_iter().flat_map(with_and_without);
         // A path that drifts looks like a bias that grows with the speed, until it is corrected.
         let checks_speed = config.vector.speed_bias == 0.0 && !config.corrects_path();
         Self {
-            models: models.into_iter().flatten().collect(),
+            models: models.flatten().collect(),
             checks_speed,
             readings: VecDeque::new(),
             travelled: 0.0,
@@ -233,17 +228,18 @@ impl AxesCheck {
     /// good as the best, the one that changes least.
     fn leading_alternative(&self, models: &[Model]) -> Option<Alternative> {
         let turns = turns();
-        let log_evidence = |heading| -> Option<Vec<f64>> {
+        let log_evidences = |evidences: Vec<ExactEvidence>| {
             let mut best = vec![f64::NEG_INFINITY; turns.len()];
-            for evidence in self.evidences(heading, models)? {
+            for evidence in evidences {
                 for (best, turn) in best.iter_mut().zip(&turns) {
                     let values = on_either_side(turn).map(|turn| evidence.scaled_at(turn.transpose().as_slice()));
                     *best = values.into_iter().fold(*best, f64::max);
                 }
             }
-            Some(best)
+            best
         };
-        let as_it_came = log_evidence(Heading::Odometry)?;
+        let headings = [Heading::Odometry, Heading::Reversed, Heading::Fixed, Heading::Path];
+        let [as_it_came, others @ ..] = self.evidences(headings, models)?.map(log_evidences);
         let best_of = |values: &[f64], is_allowed: &dyn Fn(&Matrix3<f64>) -> bool| {
             let values = values.iter().copied().zip(&turns).filter(|(_, turn)| is_allowed(turn));
             values.max_by(|a, b| a.0.total_cmp(&b.0)).map(|(value, turn)| (value, *turn))
@@ -251,10 +247,8 @@ impl AxesCheck {
         let (reference, _) = best_of(&as_it_came, &is_tolerated)?;
         let alternative = |heading, (value, turn)| Alternative { heading, turn, lead: value - reference };
         let turned = alternative(Heading::Odometry, best_of(&as_it_came, &|turn| !is_tolerated(turn))?);
-        let others = [Heading::Reversed, Heading::Fixed, Heading::Path].into_iter().filter_map(|heading| {
-            let values = log_evidence(heading)?;
-            Some(alternative(heading, best_of(&values, &|_| true)?))
-        });
+        let others = headings[1..].iter().zip(&others);
+        let others = others.filter_map(|(heading, values)| Some(alternative(*heading, best_of(values, &|_| true)?)));
         let alternatives: Vec<Alternative> = std::iter::once(turned).chain(others).collect();
         let best = alternatives.iter().map(|alternative| alternative.lead).fold(f64::NEG_INFINITY, f64::max);
         let is_clear = |alternative: &Alternative| alternative.lead >= LEAST_LEAD.max(best - SIMILAR);
@@ -266,23 +260,16 @@ impl AxesCheck {
         if !self.checks_speed {
             return None;
         }
-        let identity = Matrix3::<f64>::identity();
         let (mut without, mut with, mut bias) = (f64::NEG_INFINITY, f64::NEG_INFINITY, Vector3::zeros());
-        for (evidence, turn) in self
-            .evidences(Heading::Odometry, &self.models)?
-            .iter()
-            .flat_map(|evidence| on_either_side(&identity).map(|turn| (evidence, turn)))
-        {
-            let weights = turn.as_slice();
-            let (projected, squares) = evidence.projected(TURNS, weights);
-            let information = squares + identity / BIAS.powi(2);
-            let mean = information.try_inverse()? * projected;
-            let log_determinant = (information * BIAS.powi(2)).determinant().ln();
-            let product = evidence.product(weights, weights);
-            let value = evidence.scaled(product - projected.dot(&mean)) - 0.5 * log_determinant;
-            without = evidence.scaled(product).max(without);
-            if value > with {
-                (with, bias) = (value, mean);
+        let [evidences] = self.evidences([Heading::Odometry], &self.models)?;
+        for evidence in evidences {
+            let biased = evidence.marginalized(SPEEDS, BIAS.powi(2))?;
+            for turn in on_either_side(&Matrix3::identity()) {
+                let (weights, value) = (turn.as_slice(), biased.scaled_at(turn.as_slice()));
+                without = evidence.scaled_at(weights).max(without);
+                if value > with {
+                    (with, bias) = (value, evidence.coefficients(SPEEDS, weights, BIAS.powi(2))?.mean);
+                }
             }
         }
         let speeds = || self.readings.iter().map(|reading| reading.speed);
@@ -299,27 +286,39 @@ impl AxesCheck {
         })
     }
 
-    /// The evidence under each of these models and share of noise; none where the arithmetic breaks down.
-    fn evidences(&self, heading: Heading, models: &[Model]) -> Option<Vec<ExactEvidence>> {
-        let bodies = self.bodies(heading);
-        let rows = |(body, reading): (&Rotation3<f64>, &BodyReading)| rows_of_reading(reading.position, body.matrix());
-        let places: FieldPlaces = bodies.iter().zip(&self.readings).flat_map(rows).collect();
-        let columns = Matrix::from_fn(places.len(), COLUMNS, |row, column| {
-            let (BodyReading { field, speed, .. }, body) = (&self.readings[row / 3], bodies[row / 3].matrix());
-            match column {
-                0..TURNS => body[(row % 3, column / 3)] * field[column % 3],
-                _ => body[(row % 3, column - TURNS)] * speed,
-            }
-        });
+    /// The evidence with each of these headings under each of these models and share of noise; none where the arithmetic breaks down.
+    fn evidences<const N: usize>(&self, headings: [Heading; N], models: &[Model]) -> Option<[Vec<ExactEvidence>; N]> {
         let positions: Vec<Point3<f64>> = self.readings.iter().map(|reading| reading.position).collect();
-        let of = |Model { kernel, is_beside }: &Model| {
+        let places = axes_in_plane(positions.iter().copied());
+        let columns = headings.map(|heading| self.columns(heading));
+        let mut evidences = [(); N].map(|()| Vec::new());
+        for Model { kernel, is_beside } in models {
             let mut covariance = covariance(&places, kernel);
             if *is_beside {
                 add_sources_beside(&positions, kernel, &mut covariance);
             }
-            NOISES.map(|noise| ExactEvidence::new(covariance.clone(), noise, columns.clone()).ok())
-        };
-        models.iter().flat_map(of).collect()
+            for noise in NOISES {
+                let factor = factorized(covariance.clone(), noise).ok()?;
+                for (evidences, columns) in evidences.iter_mut().zip(&columns) {
+                    let of_field = ExactEvidence::new(&factor, columns.clone());
+                    evidences.push(of_field.marginalized(AXES, BIAS.powi(2))?);
+                }
+            }
+        }
+        Some(evidences)
+    }
+
+    /// The columns with this heading, three rows for each reading.
+    fn columns(&self, heading: Heading) -> Matrix {
+        let bodies = self.bodies(heading);
+        Matrix::from_fn(3 * bodies.len(), COLUMNS, |row, column| {
+            let (BodyReading { field, speed, .. }, body) = (&self.readings[row / 3], bodies[row / 3].matrix());
+            match column {
+                0..AXES => body[(row % 3, column / 3)] * field[column % 3],
+                AXES..SPEEDS => body[(row % 3, column - AXES)],
+                _ => body[(row % 3, column - SPEEDS)] * speed,
+            }
+        })
     }
 
     fn bodies(&self, heading: Heading) -> Vec<Rotation3<f64>> {

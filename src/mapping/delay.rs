@@ -7,11 +7,11 @@
 //! kernels and noise variances.
 
 use nalgebra::Vector3;
-use streaming_gp::{FieldPlaces, Matrix, Places, VectorField};
+use streaming_gp::{Matrix, Places, VectorField};
 
 use crate::config::Config;
 use crate::field::engine;
-use crate::field::exact_evidence::{ExactEvidence, covariance, rows_of_reading};
+use crate::field::exact_evidence::{ExactEvidence, axes_in_plane, covariance, factorized, kernels};
 use crate::sensing::reading::Observation;
 use crate::trajectory::delay::{Delay, earlier, velocities};
 
@@ -96,13 +96,7 @@ pub fn of(config: &Config, observations: &[Observation]) -> Option<Delay> {
 
 /// Kernel and variance of the noise under which readings that are this late fit best; none without readings.
 fn best_model(config: &Config, stretches: &[&[Moving]], delay: f64) -> Option<(VectorField, f64)> {
-    let kernel = engine::vector_model(config).kernel;
-    let below = VectorField { variance_above: None, hard_iron: HARD_IRON, speed_bias: 0.0, ..kernel };
-    let half = 0.5 * below.variance;
-    let both = VectorField { variance: half, variance_above: Some(half), ..below.clone() };
-    let kernels = [below, both].into_iter().flat_map(|kernel| {
-        FARTHER.map(|factor| VectorField { lengthscale: factor * kernel.lengthscale, ..kernel.clone() })
-    });
+    let kernels = kernels(&engine::vector_model(config).kernel, &FARTHER).into_iter();
     let models = kernels.flat_map(|kernel| {
         let under = log_evidences(stretches, &kernel, NOISES, delay);
         under.into_iter().zip(NOISES).map(move |(value, noise)| (value, (kernel.clone(), noise)))
@@ -122,12 +116,17 @@ fn log_evidences<const N: usize>(
     let mut sums = [0.0; N];
     for stretch in stretches {
         let measured: Vec<_> = stretch.iter().map(|(seen, velocity)| earlier(seen, &(velocity * delay))).collect();
-        let rows = |seen: &Observation| rows_of_reading(seen.position, &seen.orientation);
-        let places: FieldPlaces = measured.iter().flat_map(rows).collect();
-        let targets = Matrix::from_fn(places.len(), 1, |row, _| measured[row / 3].field.microtesla()[row % 3]);
+        let places = axes_in_plane(measured.iter().map(|seen| seen.position));
+        // The reading, and the axes of the sensor, along which its hard iron is.
+        let columns = Matrix::from_fn(places.len(), 4, |row, column| {
+            let (seen, axis) = (&measured[row / 3], row % 3);
+            if column == 0 { seen.field.microtesla()[axis] } else { seen.orientation[(axis, column - 1)] }
+        });
         let covariance = covariance(&places, kernel);
         for (sum, noise) in sums.iter_mut().zip(noises) {
-            let evidence = ExactEvidence::new(covariance.clone(), noise, targets.clone());
+            let factor = factorized(covariance.clone(), noise).ok();
+            let of_field = factor.map(|factor| ExactEvidence::new(&factor, columns.clone()));
+            let evidence = of_field.and_then(|of_field| of_field.marginalized(1, HARD_IRON.powi(2)));
             *sum += evidence.map_or(f64::NEG_INFINITY, |evidence| evidence.scaled_at(&[1.0]));
         }
     }

@@ -257,7 +257,7 @@ fn noisy(prior: &Prior, link: &Link, pose: &PlanePose, shared: &Shared, random: 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::field::exact_evidence::ExactEvidence;
+    use crate::field::exact_evidence::{ExactEvidence, factorized};
     use crate::slam::chain::joined;
     use crate::slam::{FieldPrior, Smoother};
 
@@ -362,7 +362,8 @@ mod tests {
             };
             let values: Vec<f64> = readings.iter().flat_map(value).collect();
             let columns = streaming_gp::Matrix::from_fn(values.len(), 1, |row, _| values[row]);
-            ExactEvidence::new(covariance(&places, &filter.kernel), prior.noise, columns).unwrap().at(&[1.0])
+            let factor = factorized(covariance(&places, &filter.kernel), prior.noise).unwrap();
+            ExactEvidence::new(&factor, columns).at(&[1.0])
         };
         let [with, without] = [[0, 1, 2].as_slice(), &[1, 2]].map(log_evidence);
         let expected = with - log_evidence(&[0, 1]) - (without - log_evidence(&[1]));

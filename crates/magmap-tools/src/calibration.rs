@@ -27,10 +27,11 @@ use serde::Serialize;
 use streaming_gp::{Model, VectorField};
 
 use self::agreement::{heading_of, headings};
-use self::evidence::{Bias, Evidence};
+use self::evidence::Evidence;
 use self::stretch::{Stretch, TurnableReading, earlier, locate};
 use magmap::config::{self, Config, Mapped};
 use magmap::field::engine;
+use magmap::field::exact_evidence::Coefficients;
 use magmap::sensing::reading::{Measurement, Observation};
 
 pub use self::agreement::Agreement;
@@ -267,8 +268,8 @@ struct Found {
     inflation: f64,
     /// Log evidence of the best yaw over that of any other: [`Evidence::lead`].
     lead: f64,
-    hard_iron: Bias,
-    speed_bias: Option<Bias>,
+    hard_iron: Coefficients,
+    speed_bias: Option<Coefficients>,
 }
 
 /// The search for the optimum.
@@ -396,7 +397,7 @@ impl<'a, P: FnMut(f64)> Search<'a, P> {
             covariance,
             inflation: 1.0,
             lead: evidence.lead(),
-            hard_iron: evidence.hard_iron(yaw),
+            hard_iron: evidence.hard_iron(yaw).ok_or(Error::NotPositiveDefinite)?,
             speed_bias,
         };
         found.inflation = self.inflation(&readings, &found)?;
@@ -449,7 +450,8 @@ impl<'a, P: FnMut(f64)> Search<'a, P> {
             let Some(information) = around.information(found.yaw).cholesky() else { continue };
             let step = information.solve(&around.gradient(found.yaw));
             let mut change: Vec<f64> = (0..2).map(|i| step[i] / covariance[(i, i)].sqrt()).collect();
-            let difference = around.middle.hard_iron(found.yaw).mean - found.hard_iron.mean;
+            let hard_iron = around.middle.hard_iron(found.yaw).ok_or(Error::NotPositiveDefinite)?;
+            let difference = hard_iron.mean - found.hard_iron.mean;
             change.extend(known.iter().map(|(direction, variance)| direction.dot(&difference) / variance.sqrt()));
             changes.push(change);
         }
@@ -536,12 +538,13 @@ impl Calibration {
         ];
         let undetermined = undetermined.into_iter().filter(|(is_undetermined, _)| *is_undetermined);
         self.shortcomings.extend(undetermined.map(|(_, what)| format!("the drive does not determine {what}")));
-        self.speed_bias = found.speed_bias.filter(|_| found.covariance.is_some()).map(|Bias { mean, covariance }| {
-            let covariance = covariance * found.inflation;
-            let statistic = covariance.cholesky().map_or(0.0, |factor| mean.dot(&factor.solve(&mean)));
-            let sd = covariance.diagonal().map(f64::sqrt).into();
-            SpeedBias { value: mean.into(), sd, is_significant: statistic > SIGNIFICANT }
-        });
+        self.speed_bias =
+            found.speed_bias.filter(|_| found.covariance.is_some()).map(|Coefficients { mean, covariance }| {
+                let covariance = covariance * found.inflation;
+                let statistic = covariance.cholesky().map_or(0.0, |factor| mean.dot(&factor.solve(&mean)));
+                let sd = covariance.diagonal().map(f64::sqrt).into();
+                SpeedBias { value: mean.into(), sd, is_significant: statistic > SIGNIFICANT }
+            });
     }
 
     /// The hard iron along the sensor's axes as recorded, zero along directions that are not known. Of those the

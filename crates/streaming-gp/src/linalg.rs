@@ -296,19 +296,23 @@ pub struct Workspace {
 impl Workspace {
     /// A matrix of zeros.
     pub fn zeros(&self, rows: usize, columns: usize) -> Matrix {
-        let mut free = self.free.borrow_mut();
-        let fits = |matrix: &Matrix| matrix.nrows() == rows && matrix.ncols() == columns;
-        let Some(index) = free.iter().position(fits) else { return zeros(rows, columns) };
-        let mut matrix = free.swap_remove(index);
+        let Some(mut matrix) = self.lend(rows, columns) else { return zeros(rows, columns) };
         matrix.as_mut().fill(0.0);
         matrix
     }
 
     /// A copy.
     pub fn copied(&self, matrix: &Matrix) -> Matrix {
-        let mut copy = self.zeros(matrix.nrows(), matrix.ncols());
+        let Some(mut copy) = self.lend(matrix.nrows(), matrix.ncols()) else { return copied(matrix.as_ref()) };
         copy.copy_from(matrix);
         copy
+    }
+
+    /// A matrix of this shape, with whatever is left in it; none where there is none.
+    fn lend(&self, rows: usize, columns: usize) -> Option<Matrix> {
+        let mut free = self.free.borrow_mut();
+        let index = free.iter().position(|matrix| matrix.shape() == (rows, columns))?;
+        Some(free.swap_remove(index))
     }
 
     /// Takes back matrices that are no longer needed, to be lent again.

@@ -1,14 +1,13 @@
 //! The evidence of a stretch of a drive as a function of the yaw of the mount, and what it says of the sensor's bias.
 //!
 //! With the mount turned by the yaw about the vertical of the body, a reading in the map's frame is
-//! `y = a + b cos(yaw) + c sin(yaw)`. Its covariance K does not depend on the yaw: the prior of the bias is the same along
-//! all axes. So one Cholesky factorization of K gives the log evidence for every yaw, and the bias of the sensor as well.
+//! `y = a + b cos(yaw) + c sin(yaw)`. The covariance of the field does not depend on the yaw, nor does the prior of the bias, which is the same
+//! along all axes. So one Cholesky factorization gives the log evidence for every yaw, and the bias of the sensor as well.
 
-use nalgebra::{Matrix3, Vector3};
-use streaming_gp::{FieldPlaces, Matrix, NotPositiveDefinite, Places, VectorField};
+use streaming_gp::{Matrix, NotPositiveDefinite, Places, VectorField};
 
 use super::stretch::TurnableReading;
-use magmap::field::exact_evidence::{ExactEvidence, covariance, rows_of_reading};
+use magmap::field::exact_evidence::{Coefficients, ExactEvidence, axes_in_plane, covariance, factorized};
 
 /// The columns: a, b and c, the axes of the body in each row, and those times the speed.
 const COLUMNS: usize = 9;
@@ -19,14 +18,8 @@ const SPEEDS: usize = 6;
 pub(super) struct Evidence {
     /// Prior variance of each component of the hard iron.
     prior_variance: f64,
+    without_hard_iron: ExactEvidence,
     exact: ExactEvidence,
-}
-
-/// A vector of the sensor with its covariance, along the axes of the body.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Bias {
-    pub(super) mean: Vector3<f64>,
-    pub(super) covariance: Matrix3<f64>,
 }
 
 impl Evidence {
@@ -37,8 +30,7 @@ impl Evidence {
         kernel: &VectorField,
         noise: f64,
     ) -> Result<Self, NotPositiveDefinite> {
-        let places: FieldPlaces =
-            readings.iter().flat_map(|reading| rows_of_reading(reading.position, &reading.body)).collect();
+        let places = axes_in_plane(readings.iter().map(|reading| reading.position));
         let columns = Matrix::from_fn(places.len(), COLUMNS, |row, column| {
             let (reading, axis) = (&readings[row / 3], row % 3);
             match column {
@@ -47,8 +39,10 @@ impl Evidence {
                 _ => reading.body[(axis, column - SPEEDS)] * reading.speed,
             }
         });
-        let exact = ExactEvidence::new(covariance(&places, kernel), noise, columns)?;
-        Ok(Self { exact, prior_variance: kernel.hard_iron.powi(2) })
+        let prior_variance = kernel.hard_iron.powi(2);
+        let without_hard_iron = ExactEvidence::new(&factorized(covariance(&places, kernel), noise)?, columns);
+        let exact = without_hard_iron.marginalized(AXES, prior_variance).ok_or(NotPositiveDefinite)?;
+        Ok(Self { prior_variance, without_hard_iron, exact })
     }
 
     /// The log evidence with the mount turned by `yaw`, in nats.
@@ -85,19 +79,14 @@ impl Evidence {
         if let [first, second, ..] = maxima[..] { first - second } else { f64::INFINITY }
     }
 
-    /// The hard iron.
-    pub(super) fn hard_iron(&self, yaw: f64) -> Bias {
-        let prior = self.prior_variance;
-        let (projected, squares) = self.exact.projected(AXES, &turned(yaw));
-        let mean = projected * prior;
-        Bias { mean, covariance: Matrix3::identity() * prior - squares * (prior * prior) }
+    /// The hard iron, along the axes of the body.
+    pub(super) fn hard_iron(&self, yaw: f64) -> Option<Coefficients> {
+        self.without_hard_iron.coefficients(AXES, &turned(yaw), self.prior_variance)
     }
 
-    /// The part of the bias that grows with the speed, under this prior variance.
-    pub(super) fn speed_bias(&self, yaw: f64, prior: f64) -> Option<Bias> {
-        let (projected, squares) = self.exact.projected(SPEEDS, &turned(yaw));
-        let covariance = (squares + Matrix3::identity() / prior).try_inverse()?;
-        Some(Bias { mean: covariance * projected, covariance })
+    /// The part of the bias that grows with the speed, along the axes of the body, under this prior variance.
+    pub(super) fn speed_bias(&self, yaw: f64, prior: f64) -> Option<Coefficients> {
+        self.exact.coefficients(SPEEDS, &turned(yaw), prior)
     }
 }
 
@@ -128,8 +117,7 @@ mod tests {
     use super::*;
     use magmap::config::Config;
     use magmap::field::engine;
-    use nalgebra::{DMatrix, DVector, Point3, Rotation3};
-    use streaming_gp::Kernel;
+    use nalgebra::{DMatrix, DVector, Point3, Rotation3, Vector3};
 
     const NOISE: f64 = 2.0;
     /// By how much the sensor is turned, and its hard iron along the axes of the body that it seems to be on.
@@ -164,12 +152,12 @@ mod tests {
 
     /// The covariance of all rows, inverted, and its log determinant.
     fn dense() -> (DMatrix<f64>, f64) {
-        let places: FieldPlaces =
-            readings().iter().flat_map(|reading| rows_of_reading(reading.position, &reading.body)).collect();
-        let mut lower = Matrix::zeros(places.len(), places.len());
-        kernel().add_lower_covariance(&places, lower.as_mut());
+        let places = axes_in_plane(readings().iter().map(|reading| reading.position));
+        let lower = covariance(&places, &kernel());
         let at = |i: usize, j: usize| lower[(i.max(j), i.min(j))] + if i == j { NOISE } else { 0.0 };
-        let factor = DMatrix::from_fn(places.len(), places.len(), at).cholesky().unwrap();
+        let (ones, prior) = (axes(|_| 1.0), kernel().hard_iron.powi(2));
+        let of_hard_iron = &ones * ones.transpose() * prior;
+        let factor = (DMatrix::from_fn(places.len(), places.len(), at) + of_hard_iron).cholesky().unwrap();
         (factor.inverse(), factor.ln_determinant())
     }
 
@@ -219,7 +207,7 @@ mod tests {
         assert!(evidence.derivatives(yaw)[0].abs() < 1e-6);
         assert!(grid().all(|other| evidence.at(other) <= evidence.at(yaw)));
         assert!(evidence.lead() > 7.0, "{}", evidence.lead());
-        let Bias { mean, covariance } = evidence.hard_iron(yaw);
+        let Coefficients { mean, covariance } = evidence.hard_iron(yaw).unwrap();
         let known: [f64; 2] =
             std::array::from_fn(|axis| (mean[axis] - HARD_IRON[axis]) / covariance[(axis, axis)].sqrt());
         assert!(known.iter().all(|error| error.abs() < 3.0), "{mean} {known:?}");
@@ -231,7 +219,7 @@ mod tests {
         let (evidence, (inverse, _)) = (evidence(), dense());
         let residual = &inverse * targets(YAW);
         let (ones, prior) = (axes(|_| 1.0), kernel().hard_iron.powi(2));
-        let found = evidence.hard_iron(YAW);
+        let found = evidence.hard_iron(YAW).unwrap();
         let mean = ones.transpose() * &residual * prior;
         let covariance = DMatrix::identity(3, 3) * prior - ones.transpose() * &inverse * &ones * prior.powi(2);
         assert!((0..3).all(|i| (found.mean[i] - mean[i]).abs() < 1e-8), "{} {mean}", found.mean);

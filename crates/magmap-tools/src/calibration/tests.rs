@@ -45,8 +45,8 @@ fn found() -> Found {
         covariance: Some(Matrix2::new(1e-4, 0.0, 0.0, 4e-4)),
         inflation: 1.0,
         lead: 8.0,
-        hard_iron: Bias { mean: Vector3::new(1.0, 5.0, 0.1), covariance: Matrix3::from_diagonal(&variances) },
-        speed_bias: Some(Bias { mean: Vector3::new(4.0, 0.0, -3.0), covariance: Matrix3::identity() }),
+        hard_iron: Coefficients { mean: Vector3::new(1.0, 5.0, 0.1), covariance: Matrix3::from_diagonal(&variances) },
+        speed_bias: Some(Coefficients { mean: Vector3::new(4.0, 0.0, -3.0), covariance: Matrix3::identity() }),
     }
 }
 
@@ -155,7 +155,7 @@ fn hard_iron_is_along_the_axes_of_the_sensor_and_of_the_readings_before_the_sett
 
     // One direction alone is verified by nothing.
     let covariance = Matrix3::from_diagonal(&Vector3::new(0.01, 900.0, 900.0));
-    let one = Found { hard_iron: Bias { covariance, ..found().hard_iron }, ..found() };
+    let one = Found { hard_iron: Coefficients { covariance, ..found().hard_iron }, ..found() };
     assert_eq!(empty(quarter).hard_iron_of(&one, &Config::default()), None);
 }
 
