@@ -105,6 +105,7 @@ impl TruePath {
             odometry: error_of(&odometry, &truth),
             online: error_of(&online, &truth),
             smoothed: error_of(&poses, &truth),
+            to_scale: error_to_scale(&smoothed, &truth),
             revisited: error_where_revisited(&poses, &truth),
             worst: off.iter().map(|error| error.norm()).fold(0.0, f64::max),
             in_95: off.iter().zip(&covariances).filter(is_inside).count() as f64 / truth.len() as f64,
@@ -170,6 +171,8 @@ pub struct Row {
     pub online: f64,
     /// Root mean square error of the smoothed path, in metres.
     pub smoothed: f64,
+    /// The same if the path were as much larger or smaller as fits best: odometry alone tells its scale.
+    pub to_scale: f64,
     /// Error of the smoothed path where it came back to a place, seen from the pose with which it was there first: whatever the size of the
     /// path, the robot is so far from where its map has it. None where it never came back.
     pub revisited: Option<f64>,
@@ -214,6 +217,18 @@ fn pairs(poses: &[PlanePose], truth: &[PlanePose]) -> Vec<(Vector2<f64>, Vector2
 /// Root mean square error of the places, after alignment, in metres.
 fn error_of(poses: &[PlanePose], truth: &[PlanePose]) -> f64 {
     root_mean_square(distances(&pairs(poses, truth)).into_iter())
+}
+
+/// Root mean square error of the places of an aligned path if it were as much larger or smaller as fits best, in metres.
+fn error_to_scale(aligned: &[PlanePose], truth: &[PlanePose]) -> f64 {
+    // They have the same middle.
+    let middle = truth.iter().sum::<PlanePose>().xy() / truth.len() as f64;
+    let pairs = || aligned.iter().zip(truth).map(|(pose, truth)| (pose.xy() - middle, truth.xy() - middle));
+    let (products, squares) = pairs().fold((0.0, 0.0), |(products, squares), (place, truth)| {
+        (products + place.dot(&truth), squares + place.norm_squared())
+    });
+    let scale = products / squares;
+    root_mean_square(pairs().map(|(place, truth)| (scale * place - truth).norm()))
 }
 
 /// Root mean square error of the places that the path came back to, seen from where it was there first, in metres.
