@@ -105,7 +105,7 @@ impl TruePath {
             odometry: error_of(&odometry, &truth),
             online: error_of(&online, &truth),
             smoothed: error_of(&poses, &truth),
-            to_scale: error_to_scale(&smoothed, &truth),
+            up_to_scale: error_up_to_scale(&smoothed, &truth),
             revisited: error_where_revisited(&poses, &truth),
             worst: off.iter().map(|error| error.norm()).fold(0.0, f64::max),
             in_95: off.iter().zip(&covariances).filter(is_inside).count() as f64 / truth.len() as f64,
@@ -171,8 +171,8 @@ pub struct Row {
     pub online: f64,
     /// Root mean square error of the smoothed path, in metres.
     pub smoothed: f64,
-    /// The same if the path were as much larger or smaller as fits best: odometry alone tells its scale.
-    pub to_scale: f64,
+    /// The same after an alignment with scale, in metres: the field does not tell the scale of the path.
+    pub up_to_scale: f64,
     /// Error of the smoothed path where it came back to a place, seen from the pose with which it was there first: whatever the size of the
     /// path, the robot is so far from where its map has it. None where it never came back.
     pub revisited: Option<f64>,
@@ -219,11 +219,11 @@ fn error_of(poses: &[PlanePose], truth: &[PlanePose]) -> f64 {
     root_mean_square(distances(&pairs(poses, truth)).into_iter())
 }
 
-/// Root mean square error of the places of an aligned path if it were as much larger or smaller as fits best, in metres.
-fn error_to_scale(aligned: &[PlanePose], truth: &[PlanePose]) -> f64 {
-    // They have the same middle.
-    let middle = truth.iter().sum::<PlanePose>().xy() / truth.len() as f64;
-    let pairs = || aligned.iter().zip(truth).map(|(pose, truth)| (pose.xy() - middle, truth.xy() - middle));
+/// Root mean square error of the places of an aligned path once its scale is aligned, too, in metres (`evo --correct_scale`).
+fn error_up_to_scale(aligned: &[PlanePose], truth: &[PlanePose]) -> f64 {
+    // The centroids of both are the same after the alignment.
+    let centroid = truth.iter().sum::<PlanePose>().xy() / truth.len() as f64;
+    let pairs = || aligned.iter().zip(truth).map(|(pose, truth)| (pose.xy() - centroid, truth.xy() - centroid));
     let (products, squares) = pairs().fold((0.0, 0.0), |(products, squares), (place, truth)| {
         (products + place.dot(&truth), squares + place.norm_squared())
     });
@@ -251,4 +251,20 @@ fn error_where_revisited(poses: &[PlanePose], truth: &[PlanePose]) -> Option<f64
     };
     let errors: Vec<f64> = (0..truth.len()).filter_map(error).collect();
     (!errors.is_empty()).then(|| root_mean_square(errors.into_iter()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_up_to_scale_is_what_is_left_after_the_best_scale() {
+        let rectangle =
+            |x: f64, y: f64| [[x, y], [-x, y], [-x, -y], [x, -y]].map(|[x, y]| PlanePose::new(5.0 + x, 2.0 + y, 0.0));
+        let truth = rectangle(1.0, 1.0);
+        assert!(error_up_to_scale(&rectangle(1.03, 1.03), &truth) < 1e-12);
+        // Stretched along x: the scale is 2.1 / 2.21.
+        let expected = (2.0 - 2.1_f64.powi(2) / 2.21).sqrt();
+        assert!((error_up_to_scale(&rectangle(1.1, 1.0), &truth) - expected).abs() < 1e-12);
+    }
 }

@@ -101,8 +101,11 @@ fn corrected_paths_become_a_page_with_the_worst_one() {
     assert!(err.is_empty(), "{err}");
     let rows = json(&folder.path().join("rows.json"));
     let of = |error: &str| [0, 1].map(|seed| rows[seed][error].as_f64().unwrap());
-    let (smoothed, to_scale) = (of("smoothed"), of("to_scale"));
-    assert!((0..2).all(|seed| 0.0 < to_scale[seed] && to_scale[seed] < smoothed[seed]), "{to_scale:?} {smoothed:?}");
+    let (smoothed, up_to_scale) = (of("smoothed"), of("up_to_scale"));
+    assert!(
+        (0..2).all(|seed| 0.0 < up_to_scale[seed] && up_to_scale[seed] < smoothed[seed]),
+        "{up_to_scale:?} {smoothed:?}"
+    );
     let page = fs::read_to_string(folder.path().join("page/results.md")).unwrap();
     let worst = if smoothed[1] > smoothed[0] { 1 } else { 0 };
     assert!(page.contains(&format!("*Seed {worst}, the worst: ")), "{page}");

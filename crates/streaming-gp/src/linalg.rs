@@ -308,7 +308,7 @@ impl Workspace {
         copy
     }
 
-    /// A matrix of this shape, with whatever is left in it; none where there is none.
+    /// A free matrix of this shape with unspecified entries, if there is one.
     fn lend(&self, rows: usize, columns: usize) -> Option<Matrix> {
         let mut free = self.free.borrow_mut();
         let index = free.iter().position(|matrix| matrix.shape() == (rows, columns))?;

@@ -43,8 +43,8 @@ pub fn run(arguments: &Arguments, terminal: &Terminal) -> anyhow::Result<Ending>
     let mut out = io::stdout().lock();
     writeln!(
         out,
-        "                        |   errors of the path in metres                        | in    | map                |\n\
-         world        drift seed | odometry  online  smoothed  to scale  worst  revisited | 95 %  | smoothed  true path | seconds"
+        "                        |   errors of the path in metres                           | in    | map                |\n\
+         world        drift seed | odometry  online  smoothed  up to scale  worst  revisited | 95 %  | smoothed  true path | seconds"
     )?;
     let mut rows = Vec::new();
     let bar = terminal.bar("smoothing", runs.len() as u64 * seeds);
@@ -85,12 +85,12 @@ pub fn run(arguments: &Arguments, terminal: &Terminal) -> anyhow::Result<Ending>
 }
 
 fn write_row(out: &mut impl Write, row: &Row) -> io::Result<()> {
-    let Row { world, errors, seed, odometry, online, smoothed, to_scale, worst, in_95, seconds, .. } = row;
+    let Row { world, errors, seed, odometry, online, smoothed, up_to_scale, worst, in_95, seconds, .. } = row;
     let Row { map_rmse, map_rmse_true_path, .. } = row;
     let revisited = row.revisited.map_or_else(|| "-".to_owned(), |error| format!("{error:.3}"));
     writeln!(
         out,
-        "{:12} {:5.3} {seed:4} | {odometry:8.3} {online:7.3} {smoothed:9.3} {to_scale:9.3} {worst:6.3} {revisited:>10} | \
+        "{:12} {:5.3} {seed:4} | {odometry:8.3} {online:7.3} {smoothed:9.3} {up_to_scale:12.3} {worst:6.3} {revisited:>10} | \
          {in_95:5.2} | {map_rmse:8.2} {map_rmse_true_path:10.2} | {seconds:7.1}",
         world.name(),
         errors.drift
